@@ -21,7 +21,7 @@ from bert_tf.launch.arguments import Typed, Values
 from bert_tf.launch.call import Recipe
 from bert_tf.launch.environment import LaunchEnvironment, as_typed, flag_texts, show, shown
 from bert_tf.launch.finetuning import task_arguments
-from bert_tf.launch.job import Job, run
+from bert_tf.launch.job import run
 from bert_tf.memory.plan import Workload, find_device, fits
 from bert_tf.settings.declaration import Setting
 
@@ -115,8 +115,7 @@ class Sweep:
                 "dllog_path": _log_file(folder, configuration),
             }
             num_ranks, command = configuration.get("num_gpu", 1), [str(program), *flag_texts(flags)]
-            job = Job(command, num_ranks, environment.num_gpus, folder / "logs", environment.environ)
-            code = run(_line(configuration), job, environment.signals) or code
+            code = run(_line(configuration), command, num_ranks, folder / "logs", environment) or code
         _show_table(folder, configurations)
         return code
 

@@ -340,7 +340,7 @@ key() {
 verify() {
   TF_CPP_MIN_LOG_LEVEL=3 "$python" - <<'PY' 2>>"$log"
 import importlib.util
-import absl, google_crc32c, numpy, requests, tqdm, tensorflow
+import google_crc32c, numpy, requests, tqdm, tensorflow
 horovod = "no Horovod (one process)"
 if importlib.util.find_spec("horovod"):
     try:

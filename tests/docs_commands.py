@@ -13,10 +13,9 @@ import runpy
 import sys
 from pathlib import Path
 
-from absl import flags
-
 from bert_tf.programs import prepare
 from bert_tf.programs.flags import parse_flags
+from bert_tf.tasks.task import settings_classes
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -25,15 +24,14 @@ class Parsed(Exception):
     """Raised in place of what a program would do with its arguments."""
 
 
-def run_absl(program: str, arguments: list[str]) -> None:
-    """run_pretraining.py and the like, each with flags of its own."""
-    before = set(flags.FLAGS)
-    names = runpy.run_module("bert_tf.programs." + program[len("run_") : -len(".py")])
-    parse_flags([program, *arguments])
-    if flags.FLAGS.plan:
-        names["main"]([program])
-    for name in set(flags.FLAGS) - before:
-        delattr(flags.FLAGS, name)
+TASKS = {"pretraining": "pretraining", "squad": "squad", "classifier": "glue", "ner": "entities", "swag": "choices"}
+
+
+def run_training(program: str, arguments: list[str]) -> None:
+    """run_pretraining.py and the like."""
+    name = program[len("run_") : -len(".py")]
+    if parse_flags([program, *arguments], "", *settings_classes(TASKS[name])).plan:
+        runpy.run_module(f"bert_tf.programs.{name}")["main"]([program, *arguments])
 
 
 def run_argparse(run, *place: str) -> None:
@@ -66,7 +64,7 @@ def main() -> None:
             sys.argv = words[1:]
             run_argparse(runpy.run_module, words[1])
         elif words[0].startswith("run_"):
-            run_absl(words[0], words[1:])
+            run_training(words[0], words[1:])
         elif words[0] == "data/bertPrep.py":
             prepare.parse(words[1:])
         else:

@@ -13,10 +13,7 @@ import traceback
 from pathlib import Path
 from types import SimpleNamespace
 
-from absl import flags
-
 from bert_tf.base.errors import as_user_error
-from bert_tf.programs.flags import parse_flags
 from tests import processes
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -58,12 +55,9 @@ def main():
     shown = sys.stdout
     sys.stdout = sys.stderr
     for line in sys.stdin:
-        for name in flags.FLAGS:
-            flags.FLAGS[name].unparse()
-        flags.FLAGS.unparse_flags()
         arguments = ["program", *json.loads(line)]
         try:
-            program.main.__wrapped__(parse_flags.__wrapped__(arguments))
+            program.main.__wrapped__(arguments)
             answer = [0, ""]
         except Exception as raised:
             error = as_user_error(raised)

@@ -1,18 +1,15 @@
 import dataclasses
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from absl import flags
 
 from bert_tf.base.command_line import CommandParser
 from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
 from bert_tf.launch.arguments import Typed, arguments
-from bert_tf.programs import flags as program_flags
-from bert_tf.programs import prepare
+from bert_tf.programs.flags import add_option, parse_flags
 from bert_tf.programs.settings_page import TABLES, render
 from bert_tf.settings.declaration import find_setting, from_variables, setting, with_variable
 from bert_tf.settings.training import BatchSplit, FinetuningConfig, PretrainingConfig
@@ -156,18 +153,15 @@ def test_a_new_setting_is_checked_and_belongs_to_the_identity(made_up):
     refused("^made_up=10: must be a whole number of at least 1, and at most 9$", made_up, **TRAIN, made_up=10)
 
 
-def test_a_new_setting_is_a_flag(made_up, monkeypatch, capsys):
-    monkeypatch.setattr(flags, "FLAGS", flags.FlagValues())
-    program_flags.define_flags(made_up, flag_values=flags.FLAGS)
-    parse = program_flags.parse_flags.__wrapped__
-    parse(["program", "--made_up=3"])
-    assert flags.FLAGS.made_up == 3
-    refused("^--made_up=10: must be a whole number of at least 1, and at most 9$", parse, ["program", "--made_up=10"])
-    monkeypatch.setattr(sys, "argv", ["program", "--help"])
-    program_flags.run_program(lambda _: None, None, made_up)
-    assert "--made_up (a whole number of at least 1, and at most 9); default: 7\n    How much of it." in (
-        capsys.readouterr().out
-    )
+def test_a_new_setting_is_a_flag(made_up, capsys):
+    assert parse_flags(["program", "--made_up=3"], "", made_up).made_up == 3
+    assert parse_flags(["program"], "", made_up).made_up == 7
+    message = "^--made_up=10: must be a whole number of at least 1, and at most 9; see --help$"
+    refused(message, parse_flags, ["program", "--made_up=10"], "", made_up)
+    with pytest.raises(SystemExit):
+        parse_flags(["program", "--help"], "", made_up)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "--made_up MADE_UP How much of it. (a whole number of at least 1, and at most 9) Default: 7." in shown
 
 
 def test_a_new_setting_is_an_option_of_preparation_an_argument_and_a_variable(made_up):
@@ -178,7 +172,7 @@ def test_a_new_setting_is_an_option_of_preparation_an_argument_and_a_variable(ma
     with pytest.raises(UserError, match="^MADE_UP=x: must be a whole number of at least 1, and at most 9$"):
         from_variables({"MADE_UP": "x"}, made_up)
     parser = CommandParser("program", None)
-    prepare.add_option(parser, find_setting("made_up", made_up))
+    add_option(parser, find_setting("made_up", made_up))
     assert parser.parse_args(["--made_up", "4"]).made_up == 4
 
 

@@ -181,16 +181,6 @@ def test_entries_are_a_few_lines(path):
     assert len(path.read_text().splitlines()) <= 14
 
 
-WITHOUT_FLAGS = [path for path in PRODUCT if path not in PROGRAMS]
-
-
-@pytest.mark.parametrize("path", WITHOUT_FLAGS, ids=names(WITHOUT_FLAGS))
-def test_flags_stay_in_the_programs(path):
-    used = {node.id for node in ast.walk(parsed(path)) if isinstance(node, ast.Name)}
-    assert "FLAGS" not in used
-    assert not any(dotted.startswith("absl.flags") for dotted in imported(path))
-
-
 @pytest.mark.parametrize("path", PRODUCT, ids=names(PRODUCT))
 def test_lengths(path):
     for node in ast.walk(parsed(path)):

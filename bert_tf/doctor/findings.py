@@ -27,17 +27,17 @@ class Finding(NamedTuple):
 Findings = Iterator[Finding]
 
 
-def judge(is_fine: bool, fine: str, fault: str, state: str = PROBLEM) -> Finding:
-    """OK with one text, or `state` with the other, which ends with what to do."""
-    return Finding(OK, fine) if is_fine else Finding(state, fault)
+def judge(is_fine: bool, fact: str, otherwise: str, state: str = PROBLEM) -> Finding:
+    """OK with the fact alone, or `state` and also what to do."""
+    return Finding(OK, fact) if is_fine else Finding(state, f"{fact}; {otherwise}")
 
 
-def problems(check: Callable[..., object], *arguments: Any, missing: str = PROBLEM) -> list[Finding]:
-    """What a check refuses, as `base.machine`'s do; `missing`: the state of what may be otherwise for the real run."""
+def problems(check: Callable[..., object], *arguments: Any) -> list[Finding]:
+    """What a check refuses, as `base.machine`'s do; what is missing may be otherwise for the real run."""
     try:
         check(*arguments)
     except UserError as error:
-        return [Finding(missing if isinstance(error, MissingError) else PROBLEM, str(error))]
+        return [Finding(WARNING if isinstance(error, MissingError) else PROBLEM, str(error))]
     return []
 
 
@@ -55,28 +55,24 @@ def ask(command: Sequence[str], limit_secs: float, fault: str, remedy: str, **va
     Raises:
       UserError: it ended with another code than 0, or not within `limit_secs`; the message is `fault`, why, `remedy`.
     """
-    environment = {**os.environ, "PYTHONPATH": f"{CHECKOUT}:{os.environ.get('PYTHONPATH', '')}", **variables}
-    pipe = subprocess.PIPE
+    pipe, path = subprocess.PIPE, f"{CHECKOUT}:{os.environ.get('PYTHONPATH', '')}"
+    variables = {**os.environ, "PYTHONPATH": path, **variables}
     # In its own session, so that its children can be killed with it.
-    child = subprocess.Popen(
-        command, stdout=pipe, stderr=pipe, errors="replace", env=environment, start_new_session=True
-    )
+    child = subprocess.Popen(command, stdout=pipe, stderr=pipe, errors="replace", env=variables, start_new_session=True)
     try:
         out, err = child.communicate(timeout=limit_secs)
-        said = ""
     except subprocess.TimeoutExpired:
-        said = "it did not end in time"
+        raise UserError(f"{fault} (it did not end in time): {remedy}") from None
     finally:
         for number in (signal.SIGTERM, signal.SIGKILL) if child.poll() is None else ():
             with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
                 os.killpg(child.pid, number)
                 child.wait(5)
-    if not said and (code := child.returncode):
-        lines = [line.strip() for line in f"{out}\n{err}".splitlines() if line.strip()] or [f"code {code}"]
+    if code := child.returncode:
+        ended = signal.Signals(-code).name if code < 0 else f"code {code}"
+        lines = [line.strip() for line in f"no word\n{out}\n{err}".splitlines() if line.strip()]
         said = next((line for line in reversed(lines) if "Error" in line), lines[-1])
-        said = f"{signal.Signals(-code).name}: {said}" if code < 0 else said
-    if said:
-        raise UserError(f"{fault} ({said}): {remedy}")
+        raise UserError(f"{fault} ({ended}, {said}): {remedy}")
     return out, err
 
 

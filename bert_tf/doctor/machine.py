@@ -23,29 +23,28 @@ def examine_gpus() -> Findings:
     query = "--query-gpu=memory.total,memory.used,driver_version,name"
     lines = ask_nvidia_smi(query, "--format=csv,noheader,nounits")
     rows = [line.split(", ", 3) for line in lines if line.count(", ") > 2]
+    if not rows:
+        yield _explain_no_gpus()
+        return
     for number, (total, used, driver, name) in enumerate(rows):
         # A GPU that shares the machine's memory has no numbers.
         total_gib, used_gib = (int(text) / 1024 if text.isdecimal() else 0.0 for text in (total, used))
-        message = f"{number}: {name}, {total_gib:.1f} GiB, driver {driver}"
-        remedy = "nvidia-smi names them; CUDA_VISIBLE_DEVICES chooses another GPU"
-        fault = f"{message}; other processes hold {used_gib:.1f} GiB: {remedy}"
-        yield judge(used_gib <= 0.1 * total_gib, message, fault, WARNING)
-    if "CUDA_VISIBLE_DEVICES" in os.environ and (visible := count_gpus(os.environ)) < len(rows):
-        setting = f"CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']}"
-        yield Finding(WARNING, f"{setting} leaves {visible} of {len(rows)} GPU(s): unset it to use all")
-    if not rows:
-        yield _explain_no_gpus()
+        fact = f"{number}: {name}, {total_gib:.1f} GiB, of which processes hold {used_gib:.1f}, driver {driver}"
+        remedy = "nvidia-smi names them, and CUDA_VISIBLE_DEVICES chooses another GPU"
+        yield judge(used_gib <= 0.1 * total_gib, fact, remedy, WARNING)
+    if (visible := count_gpus(os.environ)) < len(rows):
+        yield Finding(WARNING, f"CUDA_VISIBLE_DEVICES leaves {visible} of {len(rows)} GPU(s): unset it to use all")
 
 
 def _explain_no_gpus() -> Finding:
-    # PCI vendor 10de is NVIDIA; class 03 is a display controller.
-    displays = [file.parent for file in PCI.glob("*/class") if file.read_text().startswith("0x03")]
     if shutil.which("nvidia-smi"):
         said = (ask_nvidia_smi() or ["nothing"])[0]
         remedy = "install the driver again, or reboot where it was updated; on a login node look from within a job"
         state = WARNING if "No devices" in said else PROBLEM
         return Finding(state, f"nvidia-smi lists none and says: {said}. Way out: {remedy}")
-    if any((device / "vendor").read_text().strip() == "0x10de" for device in displays):
+    # PCI vendor 10de is NVIDIA; class 03 is a display controller.
+    facts = [((device / "vendor").read_text(), (device / "class").read_text()) for device in PCI.glob("*")]
+    if any(vendor.strip() == "0x10de" and kind.startswith("0x03") for vendor, kind in facts):
         remedy = "install the driver; start a container with the GPUs (scripts/docker/launch.sh)"
         return Finding(WARNING, f"there is an NVIDIA GPU, but no nvidia-smi, so it will not be used: {remedy}")
     return Finding(OK, "none: trains on the CPU, which is enough for the quickstart and small models")
@@ -56,9 +55,9 @@ def examine_shared_memory() -> Findings:
     if sys.platform == "darwin":
         return
     size = shutil.disk_usage(SHM).total / GIB if SHM.is_dir() else 0.0
-    remedy = "docker run --ipc=host (or --shm-size=1g), as scripts/docker/launch.sh does"
-    fault = f"{SHM} has {size * 1024:.0f} MiB, and ranks on several GPUs fail with less than 512: {remedy}"
-    yield judge(size >= 0.5, f"{size:.1f} GiB", fault, PROBLEM if count_gpus(os.environ) > 1 else WARNING)
+    remedy = "ranks on several GPUs fail with less than 512: docker run --ipc=host, as scripts/docker/launch.sh does"
+    state = PROBLEM if count_gpus(os.environ) > 1 else WARNING
+    yield judge(size >= 0.5, f"{SHM} has {size * 1024:.0f} MiB", remedy, state)
 
 
 def examine_cores_and_memory() -> Findings:
@@ -70,7 +69,7 @@ def examine_cores_and_memory() -> Findings:
         message += " (a container's or job's limit; the memory plan does not know it: give --gpu_memory_gib)"
     # README: 0.9 GiB per rank of the quickstart; docs/training.md: 7 GiB for BERT-Large.
     remedy = "enough for small models only; BERT-Large takes 8 (docker --memory, sbatch --mem)"
-    yield judge(limit >= 8 * GIB, message, f"{message}: {remedy}", WARNING if limit >= GIB else PROBLEM)
+    yield judge(limit >= 8 * GIB, message, remedy, WARNING if limit >= GIB else PROBLEM)
 
 
 GB = 10**9
@@ -140,6 +139,5 @@ def examine_room_for_results(folder: Folder) -> Findings:
 def _judge_room(folder: Folder, num_bytes: int, needs: str) -> Finding:
     """Whether there is room for so many bytes; small models and texts still work with a GB."""
     free = shutil.disk_usage(folder.existing).free
-    message = f"{free / GB:.1f} GB free at {folder.path}; {needs}"
-    fault = f"{message}: free some, or name a folder on another disk by {folder.variable}="
-    return judge(free >= num_bytes, message, fault, WARNING if free >= GB else PROBLEM)
+    fact, remedy = f"{free / GB:.1f} GB free at {folder.path}; {needs}", f"{folder.variable}= names another disk"
+    return judge(free >= num_bytes, fact, remedy, WARNING if free >= GB else PROBLEM)

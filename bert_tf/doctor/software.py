@@ -6,15 +6,14 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping
 
-from bert_tf.base.machine import launchers as checks
 from bert_tf.base.machine.hardware import count_gpus, gpu_complaints
+from bert_tf.base.machine.launchers import Start, check_installed
 from bert_tf.base.machine.software import SETUP, check_gpu_code, check_version, is_installed
 from bert_tf.doctor.findings import OK, PROBLEM, WARNING, Finding, Findings, ask, ask_python, judge, problems
 
 # The modules of requirements/base.txt.
-_PACKAGES = "absl google_crc32c jinja2 numpy plotly google.protobuf requests safetensors sentencepiece tokenizers tqdm"
+_PACKAGES = "google_crc32c jinja2 numpy plotly google.protobuf requests safetensors sentencepiece tokenizers tqdm"
 _TENSORFLOW = """
 import json, tensorflow as tf
 print(json.dumps([tf.__version__, tf.sysconfig.get_build_info(), len(tf.config.list_physical_devices("GPU"))]))
@@ -35,19 +34,19 @@ assert total == [3.0], f"1 + 2 = {total}"
 
 def examine_python() -> Findings:
     version = ".".join(map(str, sys.version_info[:3]))
-    fault = f"{version} is not one of 3.9 to 3.13: {SETUP} finds or fetches one"
-    yield judge((3, 9) <= sys.version_info[:2] <= (3, 13), f"{version}, {sys.executable}", fault)
+    remedy = f"3.9 to 3.13 is needed: {SETUP} finds or fetches one"
+    yield judge((3, 9) <= sys.version_info[:2] <= (3, 13), f"{version}, {sys.executable}", remedy)
 
 
 def examine_packages() -> Findings:
-    checks.check_installed(_PACKAGES.split(), f"{SETUP} installs them")
+    check_installed(_PACKAGES.split(), f"{SETUP} installs them")
     yield Finding(OK, "all of requirements/base.txt")
 
 
 def examine_tensorflow() -> Findings:
     """Examines TensorFlow, and whether it sees the GPUs that nvidia-smi lists."""
     if not is_installed("tensorflow"):
-        checks.check_tensorflow(1, 0, {})
+        Start(1, 0, {}).check_tensorflow()
     out, err = ask_python(_TENSORFLOW, f"{SETUP} repairs that")
     version, build_info, num_seen = json.loads(out.splitlines()[-1])
     cuda, num_gpus = build_info.get("cuda_version", ""), count_gpus(os.environ)
@@ -57,29 +56,30 @@ def examine_tensorflow() -> Findings:
     if num_gpus:
         said = ("; ".join(gpu_complaints(err)) if cuda else "it is tensorflow-cpu") or "it gives no reason"
         remedy = f"{SETUP} installs the CUDA libraries that fit; DEVICE=cpu (--device=cpu) trains on the CPU"
-        fault = f"it sees {num_seen} of {num_gpus} GPU(s) ({said}): {remedy}"
-        yield judge(num_seen >= num_gpus, f"it sees {num_seen} GPU(s)", fault)
+        yield judge(num_seen >= num_gpus, f"it sees {num_seen} of {num_gpus} GPU(s)", f"{said}: {remedy}")
 
 
-def _start() -> tuple[int, int, Mapping[str, str]]:
+def _start() -> Start:
     """What is checked for: the ranks of HOSTS, else two, where LAUNCHER allows them; on the CPU."""
-    num_ranks = sum(checks.hosts_of(os.environ).values()) or (1 if os.environ.get("LAUNCHER") == "none" else 2)
-    return num_ranks, 0, os.environ
+    num_named = sum(Start(1, 0, os.environ).hosts.values())
+    return Start(num_named or (1 if os.environ.get("LAUNCHER") == "none" else 2), 0, os.environ)
 
 
 def examine_horovod() -> Findings:
     """Examines Horovod, with a sum over two ranks by each library that it was built with."""
     # What is missing is no problem yet: one rank works without it.
-    refused = problems(checks.check_horovod, *_start(), missing=WARNING)
+    refused = problems(_start().check_horovod)
     yield from refused
     if not is_installed("horovod") or any(finding.state == PROBLEM for finding in refused):
         return
     out, _ = ask_python(_HOROVOD, f"{SETUP} builds it again")
     version, nccl, mpi, gloo = json.loads(out.splitlines()[-1])
     names = ", ".join(name for name, is_built in (("NCCL", nccl), ("MPI", mpi), ("Gloo", gloo)) if is_built)
-    remedy = f"{SETUP} builds it with NCCL where nvcc and libnccl-dev are; NVIDIA's container has it"
-    fault = f"{version} with {names}: without NCCL gradients go by way of the CPU, slowly: {remedy}"
-    yield judge(nccl or count_gpus(os.environ) < 2, f"{version} with {names}", fault, WARNING)
+    remedy = (
+        "without NCCL gradients go by way of the CPU, slowly: "
+        f"{SETUP} builds it with NCCL where nvcc and libnccl-dev are; NVIDIA's container has it"
+    )
+    yield judge(nccl or count_gpus(os.environ) < 2, f"{version} with {names}", remedy, WARNING)
     for library in ("gloo",) * gloo + ("mpi",) * (mpi and shutil.which("mpirun") is not None):
         ranks = [sys.executable, "-m", "horovod.runner.launch", f"--{library}", "-np", "2", sys.executable, "-c"]
         fault = f"two ranks cannot add their numbers by {library}"
@@ -90,8 +90,8 @@ def examine_horovod() -> Findings:
 
 def examine_launcher() -> Findings:
     """Examines what would start several ranks here."""
-    num_ranks, *_ = start = _start()
-    refused = problems(checks.check_launcher, *start, missing=WARNING)
+    start = _start()
+    refused = problems(start.check_launcher)
     yield from refused
     if not refused and is_installed("horovod"):  # else an earlier check has reported it
-        yield Finding(OK, f"{num_ranks} rank(s) would be started by {checks.choose_launcher(num_ranks, os.environ)}")
+        yield Finding(OK, f"{start.num_ranks} rank(s) would be started by {start.launcher}")

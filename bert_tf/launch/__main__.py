@@ -6,13 +6,12 @@ import os
 import sys
 from collections.abc import Sequence
 
-from bert_tf.base.errors import UserError, exit_on_user_error, require_modules
+from bert_tf.base.errors import exit_on_user_error, require_modules
 
 require_modules("tqdm")
-from bert_tf.base.command_line import nearest  # noqa: E402
 from bert_tf.base.signals import leave_on_stop_signals  # noqa: E402
 from bert_tf.launch.environment import LaunchEnvironment, show  # noqa: E402
-from bert_tf.launch.recipes import RECIPES, find_recipe  # noqa: E402
+from bert_tf.launch.recipes import find_recipe, find_recipes  # noqa: E402
 
 _USAGE = "usage: python -m bert_tf.launch LAUNCHER [value ...], where LAUNCHER is one of"
 
@@ -22,20 +21,15 @@ def main(argv: Sequence[str]) -> int:
     leave_on_stop_signals()
     name, typed = (argv[1:2] or [""])[0], argv[2:]
     if name in ("-h", "--help"):
-        show([_USAGE, *(f"  {each}" for each in RECIPES), "LAUNCHER --help lists the values that it takes."])
+        show([_USAGE, *(f"  {each}" for each in find_recipes()), "LAUNCHER --help lists the values that it takes."])
         return 0
-    if name not in RECIPES:
-        raise UserError(f"there is no launcher {name!r}; there are {', '.join(RECIPES)}{nearest(name, RECIPES)}")
     recipe = find_recipe(name)
     if typed[:1] in (["-h"], ["--help"]):
-        if not recipe.arguments:
-            show([f"{name} takes variables only; docs/settings.md lists them"])
-            return 0
-        script = name if name.endswith("_benchmark") or "/" in name else f"run_{name}"
-        show([f"usage: bash scripts/{script}.sh [value ...], by position:"])
+        lines = [f"values of {name}, by position (its variables: docs/settings.md):"]
         for number, argument in enumerate(recipe.arguments, 1):
             default = f"; default {argument.default}" if argument.default else ""
-            show([f"  {number:2} {argument.name}: {argument.rule}{default}"])
+            lines.append(f"  {number:2} {argument.name}: {argument.rule}{default}")
+        show(lines)
         return 0
     return recipe.launch(typed, LaunchEnvironment(os.environ))
 

@@ -91,12 +91,14 @@ class Typed:
         names = [each.name for each in known]
         # The article that people copy from omits num_gpus in its list of names.
         if "num_gpus" in names and len(texts) == len(known) - 1 and texts[-1] in known[-1].words:
-            said = f"these are {len(texts)} values, and the last is a model's name, of position {len(known)}"
-            raise UserError(f"num_gpus seems to be missing (position {1 + names.index('num_gpus')}): {said}")
-        if len(texts) > len(known):
-            listed, surplus = " ".join(names) or "it takes variables only (docs/settings.md)", texts[len(known)]
             raise UserError(
-                f"{len(texts)} arguments, but there are {len(known)}: {listed}; the surplus is from {surplus!r} on"
+                f"num_gpus seems to be missing (position {1 + names.index('num_gpus')}): these are {len(texts)} "
+                f"values, and the last is a model's name, of position {len(known)}"
+            )
+        if len(texts) > len(known):
+            raise UserError(
+                f"{len(texts)} arguments, but there are {len(known)}, besides the variables (docs/settings.md): "
+                f"{' '.join(names)}; the surplus is from {texts[len(known)]!r} on"
             )
         for argument, text in itertools.zip_longest(known, texts):
             text = argument.default if text is None else text
@@ -104,8 +106,9 @@ class Typed:
                 self.values[argument.name] = argument.parse(text)
             except ValueError:
                 # NVIDIA's scripts for other frameworks have the same arguments in other orders.
-                title = self.title(argument.name)
-                raise UserError(f"{title} is {text!r}: must be {argument.rule}; --help shows the order") from None
+                raise UserError(
+                    f"{self.title(argument.name)} is {text!r}: must be {argument.rule}; --help shows the order"
+                ) from None
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]

@@ -12,7 +12,6 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -64,67 +63,86 @@ PLANNED_SHARE = 0.85
 COUNTED_TOKENS = 4_000_000
 
 
-@dataclasses.dataclass(frozen=True)
 class Budget(Pretraining):
-    """The measurement, or, once it is made, the training that follows from it."""
+    """What the measurement and the training have in common."""
 
-    precision: str = "fp32"
+    @property
+    def precision(self) -> str:
+        """The fastest that is safe without a look: bf16 on GPUs that have it, fp16 on older ones, fp32 on CPUs."""
+        if not self.environment.num_gpus:
+            return "fp32"
+        return "bf16" if min(compute_capabilities(), default=(0, 0)) >= OLDEST_CAPABILITY else "fp16"
+
+    @property
+    def micro_batch_size(self) -> int:
+        """The largest power of two that the plan finds room for."""
+        if not self.environment.num_gpus:
+            return LARGEST_MICRO_BATCH_OF_CPU
+        config = BertConfig.preset(self.typed["bert_model"], GOOGLE_VOCAB_SIZE)
+        work = Workload(config, LENGTH, PREDICTIONS, "step", precision=self.precision, has_kernels=may_have_kernels())
+        limit = PLANNED_SHARE * find_device(None, 1).memory
+        return largest_micro_batch(work, limit, LARGEST_BATCH // FEWEST_MICRO_BATCHES)
 
     @property
     def folder(self) -> Path:
-        hours, model = self.typed["hours"], self.typed["bert_model"]
-        name = f"tf_bert_budget_{model}_{hours:g}h"
+        name = f"tf_bert_budget_{self.typed['bert_model']}_{self.typed['hours']:g}h"
         return self.environment.path("results_dir", work_folder() / "results" / name)
 
-    @property
-    def measures(self) -> bool:
-        return self.phases[0].name == "measurement"
+    def describe(self) -> list[str]:
+        return [f"precision = {self.precision}", *super().describe()]
+
+    def _flags(self, phase: Phase) -> Values:
+        return {**super()._flags(phase), "precision": self.precision, "enable_xla": True}
+
+
+class Measurement(Budget):
+    """Shows how fast this machine trains; then comes the training."""
 
     def launch(self) -> int:
         code = super().launch()
-        if code or not self.measures or self.environment.is_dry_run:
-            return code
-        return make_budget(self.typed, self.environment).launch()
+        return code if code or self.environment.is_dry_run else make_budget(self.typed, self.environment).launch()
 
-    def describe(self) -> tuple[Sequence[str], Sequence[str]]:
-        if self.measures:
-            return [f"precision = {self.precision}", "updates = follow from the rate, which is measured first"], []
-        lines, data = super().describe()
-        return [f"precision = {self.precision}", *lines, *_time_so_far(self)], data
+    def describe(self) -> list[str]:
+        return [f"precision = {self.precision}", "updates = follow from the rate, which is measured first"]
+
+    def _run(self, phase: Phase, data: PreparedData) -> Run:
+        run, unscored = super()._run(phase, data), dict.fromkeys(("eval_files", "eval_steps", "early_stopping"))
+        return run._replace(flags={**run.flags, **unscored})
+
+    def results(self, runs: Sequence[Run]) -> Sequence[str]:
+        return []
+
+
+class Training(Budget):
+    """Takes the hours."""
+
+    def describe(self) -> list[str]:
+        return [*super().describe(), *_time_so_far(self)]
 
     def _choose_data(self) -> list[PreparedData]:
         found = super()._choose_data()
-        if not self.measures:
-            _describe_text(self.phases[0], found[0], self.typed)
+        _describe_text(self.phases[0], found[0], self.typed)
         return found
 
     def _flags(self, phase: Phase) -> Values:
-        decay_steps = None if self.measures else round(DECAY_SHARE * phase.num_updates)
-        return {**super()._flags(phase), "precision": self.precision, "enable_xla": True, "decay_steps": decay_steps}
-
-    def _run(self, phase: Phase, data: PreparedData) -> Run:
-        run = super()._run(phase, data)
-        scoring = dict.fromkeys(("eval_files", "eval_steps", "early_stopping"))
-        return run._replace(flags={**run.flags, **scoring}) if self.measures else run
-
-    def results(self, runs: Sequence[Run]) -> Sequence[str]:
-        return [] if self.measures else super().results(runs)
+        return {**super()._flags(phase), "decay_steps": round(DECAY_SHARE * phase.num_updates)}
 
 
 def make_budget(typed: Typed, environment: LaunchEnvironment) -> Budget:
     """The measurement, if it has not been made in the results' folder, else the training."""
     given = {} if typed["dataset"] == ANY else {"DATASET": typed["dataset"]}
     environment = LaunchEnvironment({**PRESET, **environment.environ, **given})
-    precision = _choose_precision(environment)
-    size = _choose_micro_batch(typed["bert_model"], precision, environment)
+    call = Measurement("budget", typed, environment, "adamw", [])
+    size = call.micro_batch_size
     rate = _peak_rate(typed["bert_model"], size * FEWEST_MICRO_BATCHES)
     first = Phase("measurement", LENGTH, PREDICTIONS, size, FEWEST_MICRO_BATCHES, 1, rate, 0, MEASURED_UPDATES)
-    call = Budget("budget", typed, environment, "adamw", [first], precision=precision)
     measured = _measured_rate(call.run_folder(first))
-    return call if measured is None else dataclasses.replace(call, phases=[_training(typed, size, measured)])
+    if measured is None:
+        return dataclasses.replace(call, phases=[first])
+    return Training("budget", typed, environment, "adamw", [_phase_of_training(typed, size, measured)])
 
 
-def _training(typed: Typed, micro_batch_size: int, sequences_per_sec: float) -> Phase:
+def _phase_of_training(typed: Typed, micro_batch_size: int, sequences_per_sec: float) -> Phase:
     """The phase whose updates take the hours.
 
     Raises: UserError if they would be too few.
@@ -136,12 +154,10 @@ def _training(typed: Typed, micro_batch_size: int, sequences_per_sec: float) -> 
     updates = int(sequences / batch)
     if updates < FEWEST_UPDATES:
         least = FEWEST_UPDATES * batch / (sequences_per_sec * 3600 * UPDATES_SHARE)
-        sizes = [*PRESETS]
-        smaller = sizes[sizes.index(typed["bert_model"]) + 1 :]
         raise UserError(
             f"{typed.title('hours')} is {typed['hours']:g}: {updates:,} updates of {batch} sequences at the "
             f"{sequences_per_sec:,.1f} a second measured here; fewer than {FEWEST_UPDATES:,} teach a model little: "
-            f"give at least {least:.2g} hours" + (f", or a smaller model ({', '.join(smaller)})" if smaller else "")
+            f"give at least {least:.2g} hours, or take a smaller model"
         )
     rate = _peak_rate(typed["bert_model"], batch)
     warmup = round(WARMUP_SHARE * updates)
@@ -151,23 +167,6 @@ def _training(typed: Typed, micro_batch_size: int, sequences_per_sec: float) -> 
 def _peak_rate(bert_model: str, batch: int) -> float:
     _, width = PRESETS[bert_model]
     return float(f"{RATE * RATE_WIDTH / width * math.sqrt(batch / RATE_BATCH):.2g}")
-
-
-def _choose_precision(environment: LaunchEnvironment) -> str:
-    """The fastest that is safe without a look: bf16 on GPUs that have it, fp16 on older ones, fp32 on CPUs."""
-    if not environment.num_gpus:
-        return "fp32"
-    return "bf16" if min(compute_capabilities(), default=(0, 0)) >= OLDEST_CAPABILITY else "fp16"
-
-
-def _choose_micro_batch(bert_model: str, precision: str, environment: LaunchEnvironment) -> int:
-    """The largest power of two that the plan finds room for."""
-    if not environment.num_gpus:
-        return LARGEST_MICRO_BATCH_OF_CPU
-    config = BertConfig.preset(bert_model, GOOGLE_VOCAB_SIZE)
-    work = Workload(config, LENGTH, PREDICTIONS, "step", precision=precision, has_kernels=may_have_kernels())
-    limit = PLANNED_SHARE * find_device(None, 1).memory
-    return largest_micro_batch(work, limit, LARGEST_BATCH // FEWEST_MICRO_BATCHES)
 
 
 def _measured_rate(run_folder: Path) -> float | None:
@@ -213,19 +212,16 @@ def _loss_of_frequencies(folder: Path) -> float:
     return float(-(shares * np.log(shares)).sum())
 
 
-def _time_so_far(call: Budget) -> list[str]:
+def _time_so_far(call: Training) -> list[str]:
     """What an interrupted training has had of its hours: the time between starts is not counted."""
-    segments: list[list[dict[str, Any]]] = []
-    for event in read_events(call.run_folder(call.phases[0])):
-        if event["event"] == "start" or not segments:
-            segments.append([])
-        segments[-1].append(event)
-    if not segments:
+    events = read_events(call.run_folder(call.phases[0]))
+    if not events:
         return []
-    ran = sum(each[-1]["time_unix"] - each[0]["time_unix"] for each in segments) / 3600
-    since = (segments[-1][-1]["time_unix"] - segments[0][0]["time_unix"]) / 3600
-    reached = max(event["update"] for each in segments for event in each)
+    times = [event["time_unix"] for event in events]
+    starts = [number for number, event in enumerate(events) if event["event"] == "start"]
+    between = sum(times[number] - times[number - 1] for number in starts if number) / 3600
+    hours, reached = (times[-1] - times[0]) / 3600 - between, max(event["update"] for event in events)
     return [
-        f"so_far = {reached:,} updates in {ran:.2f} of {call.typed['hours']:g} hours; {since - ran:.2f} between its "
-        f"{len(segments)} start(s) are not counted (MAX_HOURS stops at an hour of your own)"
+        f"so_far = {reached:,} updates in {hours:.2f} of {call.typed['hours']:g} hours; {between:.2f} between its "
+        f"{len(starts)} start(s) are not counted (MAX_HOURS stops at an hour of your own)"
     ]

@@ -8,20 +8,20 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Callable, NamedTuple
 
 from bert_tf.base.errors import USER_ERROR_EXIT_CODE, MissingError, UserError
-from bert_tf.base.files import CHECKOUT, read_json_object, work_folder
+from bert_tf.base.files import CHECKOUT, read_json_object, work_folder, write_text
 from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.bert_config import PRESETS
 from bert_tf.launch.arguments import Argument, Typed, Values
 from bert_tf.launch.environment import SETTINGS_OF, LaunchEnvironment, flag_texts, show, shown
-from bert_tf.launch.job import Job, run
+from bert_tf.launch.job import run
 from bert_tf.launch.rank import describe_signal
-from bert_tf.run.run_folder import find_checkpoints, write_whole
-from bert_tf.settings.declaration import from_variables, settings_of
+from bert_tf.run.run_folder import find_checkpoints
+from bert_tf.settings.declaration import from_variables, pick
 
-WAY_OUT = "set RESULTS_DIR to another folder"
 # Ends that a restart would not change: success, the user's mistake, and a stop by the user or the system.
 _FINAL_CODES = (
     0,
@@ -40,19 +40,14 @@ class Run(NamedTuple):
     Attributes:
       program: one of `programs`.
       flags: by name; the logs go to ``logs`` below their model_dir.
+      files: the texts of files that are written before it, by path.
     """
 
     title: str
     program: str
     flags: Values
-    is_finished: Callable[[], bool] = lambda: False
-
-
-class Work(NamedTuple):
-    """The runs of a call, one after the other, and the files that they need, by path."""
-
-    runs: Sequence[Run]
     files: Mapping[Path, str] = {}
+    is_finished: Callable[[], bool] = lambda: False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,16 +68,16 @@ class Call(abc.ABC):
         """The end of the name of the results' folder."""
 
     @abc.abstractmethod
-    def describe(self) -> tuple[Sequence[str], Sequence[str]]:
-        """Lines about what follows from the arguments, and about the data."""
+    def describe(self) -> list[str]:
+        """Lines about what follows from the arguments."""
 
     @abc.abstractmethod
     def check(self) -> None:
         """Raises `UserError` for settings that do not go together, whatever files are there."""
 
     @abc.abstractmethod
-    def prepare(self) -> Work:
-        """Raises `UserError` if files are missing, or do not fit."""
+    def runs(self) -> list[Run]:
+        """Those of the call, one after the other. Raises `UserError` if files are missing, or do not fit."""
 
     @abc.abstractmethod
     def results(self, runs: Sequence[Run]) -> Sequence[str]:
@@ -101,21 +96,26 @@ class Call(abc.ABC):
         """Shows the plan and, unless this is a dry run, carries it out; returns the first exit code that is not 0."""
         environment = self.environment
         self.check()
-        lines, data = self.describe()
-        device = f"device = {environment.describe_device(self.num_ranks)}"
-        limits = environment.describe_limits()
-        show([*self.typed.describe(), *lines, device, *data, f"results_dir = {shown(self.folder)}", *limits])
-        work = environment.prepare(self.num_ranks, self.folder, self.prepare)
-        if work is None:
+        limits = {name: environment.given(name) for name in ("restarts", "max_hours")}
+        plan = [
+            *self.typed.describe(),
+            *self.describe(),
+            f"device = {environment.describe_device(self.num_ranks)}",
+            f"results_dir = {shown(self.folder)}",
+            *(f"{name} = {limit:g}" for name, limit in limits.items() if limit),
+        ]
+        show(plan)
+        runs = environment.prepare(self.num_ranks, self.folder, self.runs)
+        if runs is None:
             return 0
-        for file, text in work.files.items():
-            write_whole(file, text, WAY_OUT)
-        for each in work.runs:
+        for each in runs:
+            for file, text in each.files.items():
+                write_text(file, text)
             if each.is_finished():
                 show([f"{each.title}: finished already, {shown(each.flags['model_dir'])}"])
             elif code := self.train(each):
                 return code
-        show(self.results(work.runs))
+        show(self.results(runs))
         return 0
 
     def settings(self, program: str, flags: Values) -> Values:
@@ -124,10 +124,9 @@ class Call(abc.ABC):
 
     def check_settings(self, program: str, flags: Values) -> None:
         """Raises `UserError` where the program would, for settings that do not go together."""
-        given = self.settings(program, flags)
+        given = SimpleNamespace(**self.settings(program, flags))
         for declared in SETTINGS_OF[program]:
-            names = [each.name for each in settings_of(declared) if given.get(each.name) is not None]
-            declared(**{name: given[name] for name in names})
+            pick(declared, given)
 
     def train(self, each: Run) -> int:
         """Carries a run out to its end; returns the exit code of the last start.
@@ -136,8 +135,8 @@ class Call(abc.ABC):
         A mistake of the user's, a signal or MAX_HOURS ends it.
         """
         environment, run_folder = self.environment, Path(each.flags["model_dir"])
+        flags, logs = self.settings(each.program, each.flags), run_folder / "logs"
         num_fruitless, restarts = 0, environment.given("restarts")
-        flags = self.settings(each.program, {"max_hours": None, **each.flags})
         while True:
             if (left := environment.hours_left()) is not None:
                 if left < 1e-4:
@@ -146,21 +145,18 @@ class Call(abc.ABC):
                 flags["max_hours"] = f"{left:.4f}"
             reached = newest_update(run_folder)
             command = ["-m", f"bert_tf.programs.{each.program}", *flag_texts(flags)]
-            job = Job(command, self.num_ranks, environment.num_gpus, run_folder / "logs", environment.environ)
-            code = run(each.title, job, environment.signals)
+            code = run(each.title, command, self.num_ranks, logs, environment)
             if code in _FINAL_CODES or environment.signals or not restarts:
                 return code
             update = newest_update(run_folder)
             num_fruitless = 0 if update > reached else num_fruitless + 1
-            ended = f"RESTARTS={restarts}: {each.title} ended with code {code}{describe_signal(code)}"
+            count = f"starts in a row without a checkpoint after update {update}: {num_fruitless} of {restarts}"
+            ended = f"{each.title} ended with code {code}{describe_signal(code)}; {count}"
             if num_fruitless > restarts:
-                remedy = f"{shown(job.log_folder)} says why; once that is put right, the same command goes on"
-                fruitless = f"{num_fruitless} starts in a row made no checkpoint after update {update}"
-                show([f"{ended}; {fruitless}: given up. {remedy}"])
+                show([f"{ended}; given up: {shown(logs)} says why; put that right, and the same command goes on"])
                 return code
             pause_secs = min(_FIRST_PAUSE_SECS * 2**num_fruitless, _LONGEST_PAUSE_SECS)
-            tries = f" ({num_fruitless} in a row without a new checkpoint)" if num_fruitless else ""
-            show([f"{ended}{tries}; in {pause_secs:.0f} s it goes on from update {update}"])
+            show([f"{ended}; it goes on in {pause_secs:.0f} s"])
             time.sleep(pause_secs)
 
 
@@ -196,13 +192,11 @@ def check_model(checkpoint: Path, typed: Typed) -> None:
     sizes = read_json_object(
         file, "name the folder in which it lies beside the weights; of a pre-training in two phases that is phase_2"
     )
-    described = sizes.get("num_hidden_layers"), sizes.get("hidden_size")
-    if None in described:
-        raise UserError(f"{file} does not say num_hidden_layers and hidden_size, as a BERT's does; name {_CHECKPOINTS}")
-    if described != PRESETS[typed["bert_model"]]:
-        ours, theirs = (f"{layers} layers of {width}" for layers, width in (PRESETS[typed["bert_model"]], described))
-        name = f"{typed.title('bert_model')} is {typed['bert_model']}, {ours}"
-        raise UserError(f"{name}, but {file} describes {theirs}; name its model, or use the program itself (run_*.py)")
+    described, meant = (sizes.get("num_hidden_layers"), sizes.get("hidden_size")), PRESETS[typed["bert_model"]]
+    if described != meant:
+        theirs, ours = (f"num_hidden_layers {layers} and hidden_size {width}" for layers, width in (described, meant))
+        name = f"{typed.title('bert_model')} is {typed['bert_model']}, with {ours}"
+        raise UserError(f"{name}, but {file} has {theirs}; name its model, or use the program itself (run_*.py)")
 
 
 def newest_update(run_folder: Path) -> int:

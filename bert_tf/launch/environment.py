@@ -6,18 +6,17 @@ import itertools
 import os
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Callable, TypeVar
+from typing import Any, Callable
 
 from bert_tf.base.errors import MissingError
 from bert_tf.base.files import check_folder, work_folder
-from bert_tf.base.machine.hardware import count_cores, count_gpus
-from bert_tf.base.machine.launchers import START_CHECKS, choose_launcher, count_nodes
+from bert_tf.base.machine.hardware import count_gpus
+from bert_tf.base.machine.launchers import START_CHECKS, Start
 from bert_tf.settings.declaration import from_variables
 from bert_tf.settings.programs import PRETRAINING, LaunchVariables
 from bert_tf.tasks.task import TASKS, settings_classes
-
-Made = TypeVar("Made")
 
 # The classes with the settings of each program that is launched, and all classes with settings.
 SETTINGS_OF = {
@@ -49,8 +48,7 @@ class LaunchEnvironment:
         self.init_checkpoint = init_checkpoint and os.path.abspath(init_checkpoint)
         self.signals: list[int] = []
         self._started_at = time.monotonic()
-        self._uses_cpu = self.given("device") == "cpu"
-        self.num_gpus = 0 if self._uses_cpu else count_gpus(environ)
+        self.num_gpus = 0 if self.given("device") == "cpu" else count_gpus(environ)
 
     def given(self, name: str) -> Any:
         """The value of a setting that a variable gives; None if none does."""
@@ -61,46 +59,39 @@ class LaunchEnvironment:
         hours = self.given("max_hours")
         return None if hours is None else hours - (time.monotonic() - self._started_at) / 3600
 
-    def describe_limits(self) -> list[str]:
-        """The variables that limit how long a training goes on, if they are set."""
-        return [f"{name} = {self.given(name):g}" for name in ("restarts", "max_hours") if self.given(name)]
-
     def path(self, name: str, default: Path) -> Path:
         """The path that the variable of a setting gives, from the working folder."""
         given = self.given(name)
         return Path(os.path.abspath(given)) if given else default
 
-    def prepare(self, num_ranks: int, results: Path, make: Callable[[], Made]) -> Made | None:
+    def start(self, num_ranks: int) -> Start:
+        return Start(num_ranks, self.num_gpus, self.environ)
+
+    def prepare(self, num_ranks: int, results: Path, make: Callable[[], Any]) -> Any:
         """The result of `make`, if ranks can be started and `results` can be written; None in a dry run.
 
         Raises:
           UserError: what was typed cannot be run, or `make` raises it; something missing is only noted in a dry run.
         """
-        for check in START_CHECKS:
-            self._unless_missing(check, num_ranks, self.num_gpus, self.environ)
-        check_folder(results, f"RESULTS_DIR={results}")
-        made = self._unless_missing(make)
-        show([f"launcher = {choose_launcher(num_ranks, self.environ)}"])
-        if not self.is_dry_run:
-            return made
-        show(["DRY_RUN: nothing was started"])
-        return None
-
-    def _unless_missing(self, make: Callable[..., Made], *arguments: Any) -> Made | None:
-        try:
-            return make(*arguments)
-        except MissingError as error:
-            if not self.is_dry_run:
-                raise
-            show([f"note: a real run would stop here: {error}"])
-            return None
+        made, start = None, self.start(num_ranks)
+        steps: list[Callable[[], Any]] = [partial(check, start) for check in START_CHECKS]
+        steps += [partial(check_folder, results, f"RESULTS_DIR={results}"), make]
+        for step in steps:
+            try:
+                made = step()
+            except MissingError as error:
+                if not self.is_dry_run:
+                    raise
+                show([f"note: a real run would stop here: {error}"])
+        show([f"launcher = {start.launcher}"])
+        if self.is_dry_run:
+            show(["DRY_RUN: nothing was started"])
+        return None if self.is_dry_run else made
 
     def describe_device(self, num_ranks: int) -> str:
         if self.num_gpus:
             return f"GPU ({self.num_gpus} on this machine)"
-        threads = max(1, count_cores() * count_nodes(self.environ) // num_ranks)
-        reason = "DEVICE=cpu" if self._uses_cpu else "no GPU can be used here"
-        return f"CPU ({num_ranks} rank(s) with {threads} thread(s) each; {reason})"
+        return f"CPU ({num_ranks} rank(s) with {self.start(num_ranks).num_threads} thread(s) each)"
 
 
 def flag_texts(flags: Mapping[str, Any]) -> list[str]:

@@ -14,7 +14,7 @@ from bert_tf.base.errors import MissingError, UserError
 from bert_tf.base.files import check_file, check_output
 from bert_tf.bert_config import PRESETS, BertConfig
 from bert_tf.launch.arguments import Argument, Typed, Values, arguments
-from bert_tf.launch.call import Call, Run, Work, check_model, find_checkpoint
+from bert_tf.launch.call import Call, Run, check_model, find_checkpoint
 from bert_tf.launch.environment import SETTINGS_OF, LaunchEnvironment, show, shown
 from bert_tf.settings.declaration import Setting
 from bert_tf.tasks.glue.tasks import CUSTOM, EVAL, PREDICT, TRAIN, find_files, find_task
@@ -71,25 +71,18 @@ class Finetuning(Call):
     def size(self) -> str:
         return f"{'gbs' if self.trains else 'bs'}{self.batch_size * self.num_ranks}"
 
-    def describe(self) -> tuple[Sequence[str], Sequence[str]]:
-        lines = []
+    def describe(self) -> list[str]:
+        name, data = self.folder_of_data
+        lines = [f"{name} = {shown(data)}"]
         if self.trains:
             rate = f"{self.typed.flags()['learning_rate'] * self.num_ranks:g}"
-            lines = [f"global_batch_size = {self.batch_size * self.num_ranks}", f"effective_learning_rate = {rate}"]
-        return lines, [f"{self.folder_of_data[0]} = {shown(self.data)}"]
+            lines += [f"global_batch_size = {self.batch_size * self.num_ranks}", f"effective_learning_rate = {rate}"]
+        return lines
 
     def check(self) -> None:
         self.check_settings(self.program, self.typed.flags())
-
-    def prepare(self) -> Work:
-        if self.environment.is_dry_run:  # a wrong checkpoint is refused, also where data are missing
-            with contextlib.suppress(MissingError):
-                self._weights()
-        return Work(self.runs(), self._weights()[1])
-
-    @abc.abstractmethod
-    def runs(self) -> list[Run]:
-        """Raises `UserError` if files are missing."""
+        with contextlib.suppress(MissingError):  # which stops a real run only
+            self._weights()
 
     def run(self, folder: str, mode: str, **flags: object) -> Run:
         """A run of the program in the folder of this name, and with the model in it where nothing is trained.
@@ -98,10 +91,11 @@ class Finetuning(Call):
           UserError: the checkpoint is missing, or not of the requested model.
         """
         model_dir = self.folder / folder
+        weights, files = self._weights()
         common = {**self.typed.flags(), "model_dir": model_dir, "dllog_path": model_dir / "dllogger.json"}
         if self.trains:
             common["train_batch_size"] = self.batch_size
-        return Run(f"{self.title}, {mode}", self.program, {**common, **self._weights()[0], "mode": mode, **flags})
+        return Run(f"{self.title}, {mode}", self.program, {**common, **weights, "mode": mode, **flags}, files)
 
     def _weights(self) -> tuple[Values, Mapping[Path, str]]:
         """The flags for a checkpoint's weights, or, if the argument is ``none``, for random ones, with their file."""
@@ -219,8 +213,10 @@ class GlueCall(Finetuning):
                 raise MissingError(f"{error}; GLUE_DIR names the folder with the tasks' folders") from None
         if self.trains:
             return [self.run("glue", "train_and_eval", **flags)]
-        to_predict = [self.data / names[0] for names in task.file_names(PREDICT).values()]
-        modes = ["eval", *(["predict"] if all(path.is_file() for path in to_predict) else [])]
-        if "predict" not in modes:
-            show([f"without {' and '.join(map(shown, to_predict))} nothing is predicted, only scored"])
+        modes = ["eval", "predict"]
+        try:
+            find_files(task, PREDICT, str(self.data), None)
+        except UserError as error:
+            modes.remove("predict")
+            show([f"nothing is predicted, only scored: {error}"])
         return [self.run("", mode, **flags) for mode in modes]

@@ -15,7 +15,6 @@ saving. The ranks, which may be on other machines, read them from a file in the 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import platform
 import shlex
@@ -24,70 +23,55 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from bert_tf.base.machine.launchers import choose_launcher
+from bert_tf.base.machine.launchers import Start
 from bert_tf.base.progress import COLUMNS_VARIABLE
 from bert_tf.base.signals import STOP_SIGNALS, STOPPED_EXIT_CODE, handling
-from bert_tf.launch.environment import show, shown
+from bert_tf.launch.environment import LaunchEnvironment, show, shown
 from bert_tf.launch.rank import (
     ERROR_OF_RANK,
     FORWARDED_SIGNALS,
     LAUNCHER_VARIABLE,
     POLL_SECS,
     SIGNALS,
-    STOOD_STILL,
     describe_signal,
     shell_code,
     start_child,
 )
 from bert_tf.launch.slurm import serve_addresses
-from bert_tf.launch.start import launcher_command, rank_environment, rank_python, ranks_per_node
+from bert_tf.launch.start import launcher_command, rank_environment, rank_python
 
 _LAUNCHER_LOG = "launcher.log"
 # Variables (or their prefixes) that mpirun passes on to other machines; horovodrun and srun pass on all.
-_PASSED_ON = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_", "HOROVOD_", "NCCL_", "TF_", "XLA_")
+_PASSED_ON = (
+    *("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "PYTHONUNBUFFERED", "BERT_TF_"),
+    *("CUDA_", "HOROVOD_", "NCCL_", "TF_", "XLA_", "OMP_", "OMPI_MCA_", "MALLOC_"),
+)
 
 
-@dataclasses.dataclass(frozen=True)
-class Job:
-    """A program, and how many ranks of it to start.
-
-    Attributes:
-      command: what the ranks' Python runs.
-      num_gpus: those of this machine; 0: the ranks compute on the CPU.
-      log_folder: each start's logs are in a new subfolder of it.
-    """
-
-    command: Sequence[str]
-    num_ranks: int
-    num_gpus: int
-    log_folder: Path
-    environ: Mapping[str, str]
-
-    @property
-    def launcher(self) -> str:
-        return choose_launcher(self.num_ranks, self.environ)
-
-
-def run(title: str, job: Job, received: list[int]) -> int:
-    """Runs the job to its end; returns the exit code of the rank that failed first, or 0.
+def run(title: str, command: Sequence[str], num_ranks: int, log_folder: Path, environment: LaunchEnvironment) -> int:
+    """Runs a program to its end; returns the exit code of the rank that failed first, or 0.
 
     The program is called with ``--use_horovod`` if a launcher is used. Its logs are ``rank_<r>.log``; rank 0's is shown
     as it grows.
 
     Args:
-      received: gets the numbers of the signals that arrive meanwhile.
+      command: what the ranks' Python runs.
+      log_folder: each start's logs are in a new subfolder of it.
+      environment: its `signals` get the numbers of those that arrive meanwhile.
     """
+    received = environment.signals
     # To the microsecond, because another launcher may start in the same second on another host.
-    folder = job.log_folder / datetime.now().strftime("%Y%m%d-%H%M%S-%f")
+    folder = log_folder / datetime.now().strftime("%Y%m%d-%H%M%S-%f")
     folder.mkdir(parents=True)
-    python, started = rank_python(job.environ), time.monotonic()
-    show([f"--- {title}: logs in {shown(folder)}", "+ " + shlex.join([python, *job.command])])
-    variables = rank_environment(ranks_per_node(job.num_ranks, job.launcher, job.environ), job.num_gpus)
-    if job.launcher == "srun":
+    start, started = environment.start(num_ranks), time.monotonic()
+    python = rank_python(start)
+    show([f"--- {title}: logs in {shown(folder)}", "+ " + shlex.join([python, *command])])
+    variables = {**environment.environ, **rank_environment(start)}
+    if start.launcher == "srun":
         variables.update(
             HOROVOD_CONTROLLER="gloo",
             HOROVOD_CPU_OPERATIONS="gloo",
@@ -95,14 +79,13 @@ def run(title: str, job: Job, received: list[int]) -> int:
         )
     else:  # srun ends its tasks itself, and may start them where this process is not visible
         variables[LAUNCHER_VARIABLE] = f"{os.getpid()} {platform.node()}"
-    environment = {**job.environ, **variables}
     if sys.stdout.isatty() and sys.stderr.isatty():
-        environment[COLUMNS_VARIABLE] = str(shutil.get_terminal_size().columns)
-    passed_on = [*variables, *(name for name in job.environ if name.startswith(_PASSED_ON) and name not in variables)]
-    command = [
-        *launcher_command(job.launcher, job.num_ranks, job.environ, passed_on),
-        *(python, "-m", "bert_tf.launch.rank", str(folder), str(job.num_ranks)),
-        *(python, *job.command, *([] if job.launcher == "none" else ["--use_horovod"])),
+        variables[COLUMNS_VARIABLE] = str(shutil.get_terminal_size().columns)
+    passed_on = [name for name in variables if name.startswith(_PASSED_ON)]
+    full_command = [
+        *launcher_command(start, passed_on),
+        *(python, "-m", "bert_tf.launch.rank", str(folder), str(num_ranks)),
+        *(python, *command, *([] if start.launcher == "none" else ["--use_horovod"])),
     ]
     (folder / SIGNALS).write_text("\n")  # now, so that it exists even if the disk is full later
 
@@ -114,9 +97,9 @@ def run(title: str, job: Job, received: list[int]) -> int:
 
     with handling(FORWARDED_SIGNALS, pass_on):
         with open(folder / _LAUNCHER_LOG, "wb") as launcher_log:
-            launcher = start_child(command, launcher_log, environment, signal.SIGTERM)
-        _show(folder / "rank_0.log", launcher, received)
-    code = _exit_code(job, folder, launcher.returncode, received)
+            process = start_child(full_command, launcher_log, variables, signal.SIGTERM)
+        _show(folder / "rank_0.log", process, received)
+    code = _exit_code(folder, start, process.returncode, received)
     show([f"--- {title}: ended with code {code}{describe_signal(code)} after {time.monotonic() - started:.0f} s"])
     return code
 
@@ -139,56 +122,48 @@ def _show(log: Path, launcher: subprocess.Popen, received: Sequence[int]) -> Non
         time.sleep(POLL_SECS)
 
 
-# A process that is killed by SIGKILL cannot report it. (One that stood still was killed by us, and its log says so.)
+# A process that is killed by SIGKILL cannot report it.
 _WHY_KILLED = (
-    "rank {rank} was killed (SIGKILL), by somebody or, mostly, by the kernel because the machine's memory ran out "
-    "('dmesg' says so): try a smaller micro-batch with more accumulation, fewer ranks, or a smaller model"
+    "rank {rank} was killed (SIGKILL): as its log says, because it stood still; else by somebody or, mostly, by the "
+    "kernel because the machine's memory ran out ('dmesg' says so): try a smaller micro-batch with more accumulation, "
+    "fewer ranks, or a smaller model"
 )
 
 
-def _exit_code(job: Job, folder: Path, launcher_code: int, received: Sequence[int]) -> int:
+def _exit_code(folder: Path, start: Start, launcher_code: int, received: Sequence[int]) -> int:
     """The exit code of the rank that failed first; prints what only other ranks or the launcher reported."""
-    ends = {}
+    ends = []
     for file in folder.glob("rank_*.exit"):
-        written, _, ended_at = file.read_text().partition(" ")
-        ends[int(file.stem[len("rank_") :])] = (float(ended_at), int(written))
+        written, ended_at = file.read_text().split()
+        ends.append((float(ended_at), int(file.stem[len("rank_") :]), int(written)))
         file.unlink()
     stop_requested = any(number in STOP_SIGNALS for number in received)
     # If a rank has left no code and no stop was requested, then the launcher has stopped the others.
-    final = (0,) if stop_requested or len(ends) == job.num_ranks else (0, STOPPED_EXIT_CODE)
-    failures = sorted((ended_at, rank, code) for rank, (ended_at, code) in ends.items() if code not in final)
+    final = (0,) if stop_requested or len(ends) == start.num_ranks else (0, STOPPED_EXIT_CODE)
+    failures = sorted(end for end in ends if end[-1] not in final)
     if failures:
         _, rank, code = failures[0]
-        log = folder / f"rank_{rank}.log"
         if rank != 0 and code != STOPPED_EXIT_CODE:
             print(f"rank {rank} ended first, with code {code}{describe_signal(code)}:", file=sys.stderr)
-            _print_end(log)
-        if code == 128 + signal.SIGKILL and not any(STOOD_STILL in line for line in _last_lines(log)):
+            _print_end(folder / f"rank_{rank}.log")
+        if code == 128 + signal.SIGKILL:
             print(_WHY_KILLED.format(rank=rank), file=sys.stderr, flush=True)
         return code
-    if launcher_code or len(ends) < job.num_ranks:
-        if stop_requested:  # before any rank was running that could react to it
-            return STOPPED_EXIT_CODE
-        if job.launcher != "none":
-            print(f"{job.launcher} ended with code {launcher_code}:", file=sys.stderr)
-        _print_end(folder / _LAUNCHER_LOG)
-        if job.environ.get("HOSTS"):
-            print("docs/troubleshooting.md says what hosts need to have in common", file=sys.stderr)
-        return shell_code(launcher_code) or 1
-    return 0
+    if not launcher_code and len(ends) == start.num_ranks:
+        return 0
+    if stop_requested:  # before any rank was running that could react to it
+        return STOPPED_EXIT_CODE
+    if start.launcher != "none":
+        needs = "docs/troubleshooting.md says what hosts need to have in common"
+        print(f"{start.launcher} ended with code {launcher_code}; {needs}:", file=sys.stderr)
+    _print_end(folder / _LAUNCHER_LOG)
+    return shell_code(launcher_code) or 1
 
 
-def _print_end(log: Path) -> None:
-    if lines := _last_lines(log):
-        print("\n".join(f"  {line}" for line in lines), file=sys.stderr, flush=True)
-
-
-def _last_lines(log: Path, num_lines: int = 20) -> list[str]:
-    """The end of a log, or only its lines about ranks that could not have a log; empty if it cannot be read."""
-    try:
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return []
+def _print_end(log: Path, num_lines: int = 20) -> None:
+    """Prints the end of a log, if there is one, or only its lines about ranks that could not have a log."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
     if log.name == _LAUNCHER_LOG:  # without the frames of Horovod's traceback, also for a host's mistyped name
         lines = [line for line in lines if line and line[0] != " "]
-    return [line for line in lines if ERROR_OF_RANK in line] or lines[-num_lines:]
+    for line in [line for line in lines if ERROR_OF_RANK in line] or lines[-num_lines:]:
+        print(f"  {line}", file=sys.stderr, flush=True)

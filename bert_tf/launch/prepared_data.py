@@ -95,23 +95,20 @@ def choose_data(
     choices = [chosen for chosen in itertools.product(*of_phases) if len({item.kind for item in chosen}) == 1]
     if len(choices) == 1:
         return list(choices[0])
-    needed = " and ".join(f"max_seq_length {length} with max_predictions_per_seq {num}" for length, num in phases)
+    needed = [f"max_seq_length {length} with max_predictions_per_seq {num}" for length, num in phases]
+    wishes = {"DATASET": dataset, "DATA_FORMAT": data_format, "cased": is_cased}
+    needed += [f"{name}={wish}" for name, wish in wishes.items() if wish is not None]
     found = [f"{item.folder.relative_to(data_dir)} ({item.shown_lengths})" for item in complete]
     found += [
         f"{folder.relative_to(data_dir)} (no manifest.json: unfinished, or not made by bertPrep.py)"
         for folder in unfinished
     ]
-    listing = f"found below {data_dir}: {', '.join(found) or 'nothing'}"
-    if not choices:
-        whose = f"DATASET={dataset} is not" if dataset else "no dataset is"
-        casing = "" if is_cased is None else "cased " if is_cased else "uncased "
-        raise MissingError(
-            f"{whose} prepared for {needed} with one {casing}vocabulary{f' as {data_format}' if data_format else ''}; "
-            f"{listing}; make them with data/bertPrep.py --action create_token_files (or create_tfrecord_files), or "
-            "set DATA_DIR to the working directory that holds them"
-        )
-    fitting = " and ".join(sorted({f"{chosen[0].dataset} as {chosen[0].data_format}" for chosen in choices}))
-    raise UserError(
-        f"{len(choices)} sets of data are prepared for {needed} ({fitting}): choose by DATASET=<name> or "
-        f"DATA_FORMAT={'|'.join(FORMATS)}, or move the folders that are not wanted out of {data_dir}; {listing}"
+    said = (
+        f"{len(choices)} sets of data, with one vocabulary for all phases, are prepared for {', '.join(needed)}; "
+        f"found below {data_dir}: {', '.join(found) or 'nothing'}"
     )
+    if choices:
+        ways = f"DATASET=<name> or DATA_FORMAT={'|'.join(FORMATS)}, or move the folders that are not wanted elsewhere"
+        raise UserError(f"{said}; choose by {ways}")
+    ways = "data/bertPrep.py --action create_token_files (or create_tfrecord_files)"
+    raise MissingError(f"{said}; make them with {ways}, or set DATA_DIR to the working directory that holds them")

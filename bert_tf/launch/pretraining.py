@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 from bert_tf.base.errors import MissingError, UserError
 from bert_tf.base.files import check_output, read_json_object
 from bert_tf.launch.arguments import Typed, Values, arguments
-from bert_tf.launch.call import Call, Run, Work, check_model, config_file, find_checkpoint
+from bert_tf.launch.call import Call, Run, check_model, config_file, find_checkpoint
 from bert_tf.launch.environment import LaunchEnvironment, as_typed, show, shown
 from bert_tf.launch.prepared_data import PreparedData, choose_data
 from bert_tf.run.evaluations import find_best
@@ -21,8 +22,6 @@ from bert_tf.settings.training import AUTO, MAX_GLOBAL_BATCH, check_unpacked
 
 LENGTHS = ((128, 20), (512, 80))  # of both phases: tokens, and predicted ones
 PLAN = "plan.json"
-# Settings that records cannot follow, because they were cut, paired and masked when they were made.
-_OF_TOKEN_FILES = ("no_next_sentence", "whole_word_masking")
 LAMB = arguments(
     """
     train_batch_size_phase1=64 train_batch_size_phase2=8 eval_batch_size=8
@@ -58,12 +57,15 @@ class Phase:
     learning_rate: float
     warmup_steps: int
     num_updates: int
+    ending: str = ""  # that of the names of its own arguments
     starts_after: str | None = None  # the phase whose weights it starts from
 
     def __post_init__(self) -> None:
         if self.global_batch_size > MAX_GLOBAL_BATCH:
-            size = f"{self.global_batch_size:,} sequences in an update (batch size x accumulation x num_gpus)"
-            raise UserError(f"{self.title}: {size}, at most {MAX_GLOBAL_BATCH:,} are possible; make one smaller")
+            raise UserError(
+                f"{self.title}: {self.global_batch_size:,} sequences in an update (batch size x accumulation x "
+                f"num_gpus), at most {MAX_GLOBAL_BATCH:,} are possible; make one smaller"
+            )
 
     @property
     def title(self) -> str:
@@ -78,7 +80,7 @@ class Phase:
     def num_sequences(self) -> int:
         return self.global_batch_size * self.num_updates
 
-    def describe(self, suffix: str) -> list[str]:
+    def describe(self) -> list[str]:
         lines = {
             "global_batch_size": self.global_batch_size,
             "effective_learning_rate": f"{self.learning_rate * self.num_ranks:g}",
@@ -87,7 +89,7 @@ class Phase:
             "max_seq_length": self.max_seq_length,
             "max_predictions_per_seq": self.max_predictions_per_seq,
         }
-        return [f"{name}{suffix} = {value}" for name, value in lines.items()]
+        return [f"{name}{self.ending} = {value}" for name, value in lines.items()]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,8 +109,7 @@ class Pretraining(Call):
 
     @property
     def size(self) -> str:
-        numbers = range(1, len(self.phases) + 1) if len(self.phases) > 1 else [""]
-        return "_".join(f"gbs{number}{phase.global_batch_size}" for number, phase in zip(numbers, self.phases))
+        return "_".join(f"gbs{phase.ending[-1:]}{phase.global_batch_size}" for phase in self.phases)
 
     @property
     def chosen(self) -> list[Phase]:
@@ -117,54 +118,47 @@ class Pretraining(Call):
     def run_folder(self, phase: Phase) -> Path:
         return self.folder / phase.name
 
-    def is_finished(self, phase: Phase, *, and_evaluated: bool) -> bool:
-        """Whether there is an undamaged checkpoint after the phase's last update, and, if asked, its evaluation."""
-        run_folder = self.run_folder(phase)
-        checkpoints = find_checkpoints(run_folder / "checkpoints")
-        newest, results = max(checkpoints, default=0), run_folder / "eval_results.txt"
-        if newest < phase.num_updates or find_damage(checkpoints[newest]) is not None:
-            return False
-        evaluated = find_best(run_folder / "checkpoints") or phase.num_updates
-        lines = results.read_text(encoding="utf-8").splitlines() if results.is_file() else []
-        return not and_evaluated or f"global_step = {evaluated}" in lines
+    def has_ended(self, phase: Phase) -> bool:
+        """Whether there is an undamaged checkpoint after the phase's last update."""
+        checkpoints = find_checkpoints(self.run_folder(phase) / "checkpoints")
+        newest = max(checkpoints, default=0)
+        return newest >= phase.num_updates and find_damage(checkpoints[newest]) is None
 
-    def describe(self) -> tuple[Sequence[str], Sequence[str]]:
+    def is_evaluated(self, phase: Phase) -> bool:
+        """Whether the results of a phase that has ended were written."""
+        run_folder = self.run_folder(phase)
+        update, results = find_best(run_folder / "checkpoints") or phase.num_updates, run_folder / "eval_results.txt"
+        return results.is_file() and f"global_step = {update}" in results.read_text(encoding="utf-8").splitlines()
+
+    def describe(self) -> list[str]:
         start = self._start_of(self.chosen[0])
-        lines = []
-        for phase in self.phases:
-            lines += phase.describe(self._ending(phase))
         return [
-            *lines,
+            *itertools.chain(*(phase.describe() for phase in self.phases)),
             f"sequences_in_all = {sum(phase.num_sequences for phase in self.phases)}",
             f"init_checkpoint = {shown(Path(start)) if start else 'none (random weights)'}",
             f"packing = {as_typed(bool(self.environment.given('packing')))}",
-        ], []
+        ]
 
     def check(self) -> None:
-        """Raises `UserError` if a chosen phase has no update, a longer warm-up, or settings that do not go together."""
-        self._check_format(self.environment.given("data_format"))
+        """Raises `UserError` if a chosen phase has no update, or settings that do not go together."""
         for phase in self.chosen:
-            if phase.num_updates < 1:
-                rule = "phase 1 has train_steps*9//10, phase 2 train_steps//10 times the ratio of the global batches"
-                typed_steps = f"{self.typed.title('train_steps')} is {self.typed['train_steps']}"
-                raise UserError(f"{typed_steps}: {phase.title} would have no update ({rule}); raise train_steps")
-            if phase.warmup_steps > phase.num_updates:
-                argument = self.typed.title(self.typed.name_of("warmup_steps", self._ending(phase)))
-                most = f"at most the phase's {phase.num_updates} updates"
-                raise UserError(f"{argument} is {phase.warmup_steps}: must be {most}")
             check_unpacked(phase.train_batch_size, self.environment.given("packing"))
             size = {"train_batch_size": 1} if phase.train_batch_size == AUTO else {}
-            self.check_settings("pretraining", {**self._flags(phase), **size})
+            try:
+                self.check_settings("pretraining", {**self._flags(phase), **size})
+            except UserError as error:
+                raise UserError(f"{phase.title}, of {phase.num_updates} updates: {error}") from None
 
-    def prepare(self) -> Work:
-        """The runs of the chosen phases, and the plan, which must not change meanwhile.
+    def runs(self) -> list[Run]:
+        """Those of the chosen phases, each with the plan, which must not change meanwhile.
 
         Raises:
           UserError: something is missing, or the run in the folder was started with other values.
         """
         folder, environment, chosen = self.folder, self.environment, self.chosen
         unbegun = [phase for phase in self.phases if not (self.run_folder(phase) / CONFIG).exists()]
-        if len(unbegun) == len(self.phases):
+        has_begun = len(unbegun) < len(self.phases)
+        if not has_begun:
             check_output(folder / PLAN, str(folder / PLAN), lambda beginning: b'"bert_model"' in beginning)
             check_output(folder / REPORT, str(folder / REPORT), is_report)
         if environment.init_checkpoint:
@@ -179,17 +173,19 @@ class Pretraining(Call):
             **{name: bool(environment.given(name)) for name in ("packing", "no_next_sentence")},
             "data_format": data[0].data_format,
         }
-        if not environment.given("continue_with_changes") and len(unbegun) < len(self.phases):
+        if has_begun and not environment.given("continue_with_changes"):
             check_same_plan(folder, plan, unbegun)
         earlier = next((phase for phase in self.phases if phase.name == chosen[0].starts_after), None)
-        if earlier and not self.is_finished(earlier, and_evaluated=False):
-            start = f"{chosen[0].title} starts from the end of {earlier.title}"
-            raise MissingError(f"{start}, which {shown(self.run_folder(earlier))} has not reached; run it first")
-        runs = [self._run(phase, records) for phase, records in zip(chosen, data)]
-        return Work(runs, {folder / PLAN: json.dumps(plan, indent=2) + "\n"})
+        if earlier and not self.has_ended(earlier):
+            raise MissingError(
+                f"{chosen[0].title} starts from the end of {earlier.title}, which {shown(self.run_folder(earlier))} "
+                "has not reached; run it first"
+            )
+        files = {folder / PLAN: json.dumps(plan, indent=2) + "\n"}
+        return [self._run(phase, prepared)._replace(files=files) for phase, prepared in zip(chosen, data)]
 
     def _choose_data(self) -> list[PreparedData]:
-        """Those of each phase. Raises `UserError` if there are none, or none that go with the variables."""
+        """Those of each phase. Raises `UserError` if there are none."""
         given = self.environment.given
         data = choose_data(
             self.environment.data_dir,
@@ -199,30 +195,20 @@ class Pretraining(Call):
             self.is_cased,
         )
         show([f"dataset = {data[0].dataset}", f"data_format = {data[0].data_format}"])
-        has_test = all(records.has_test for records in data)
-        if not has_test:
+        if not all(prepared.has_test for prepared in data):
             show(["evaluation = none, because the dataset has no test split"])
-        self._check_format(data[0].data_format)
-        if given("eval_steps") and not has_test:
-            raise UserError(
-                f"EVAL_STEPS={given('eval_steps')} needs held-out data, a test split; prepare it, or unset it"
-            )
         return data
 
-    def _ending(self, phase: Phase) -> str:
-        """The end of the names of a phase's own arguments."""
-        return "_" + phase.name.replace("_", "") if len(self.phases) > 1 else ""
-
-    def _check_format(self, data_format: str) -> None:
-        for name in _OF_TOKEN_FILES if data_format == "records" else ():
-            if self.environment.given(name):
-                made = "records were cut, paired and masked when they were made"
-                raise UserError(f"{name.upper()}=1: {made}; take token files (DATA_FORMAT=tokens), or unset it")
-
     def _run(self, phase: Phase, data: PreparedData) -> Run:
+        has_test = data.has_test
         flags = {**self._flags(phase), "input_files": data.folder / "training"}
-        flags.update({"eval_files": data.folder / "test"} if data.has_test else {"max_eval_steps": None})
-        return Run(phase.title, "pretraining", flags, lambda: self.is_finished(phase, and_evaluated=data.has_test))
+        flags.update({"eval_files": data.folder / "test"} if has_test else {"max_eval_steps": None})
+        return Run(
+            phase.title,
+            "pretraining",
+            flags,
+            is_finished=lambda: self.has_ended(phase) and (self.is_evaluated(phase) or not has_test),
+        )
 
     def _flags(self, phase: Phase) -> Values:
         finds_size, run_folder = phase.train_batch_size == AUTO, self.run_folder(phase)
@@ -265,16 +251,14 @@ def make_phase(typed: Typed, name: str, lengths: tuple[int, int], *, num_updates
         return typed[typed.name_of(setting, ending)]
 
     sizes = value("train_batch_size"), value("num_accumulation_steps"), typed[typed.name_of("num_ranks")]
-    return Phase(name, *lengths, *sizes, value("learning_rate"), value("warmup_steps"), num_updates)
+    return Phase(name, *lengths, *sizes, value("learning_rate"), value("warmup_steps"), num_updates, ending)
 
 
 def make_phases(typed: Typed) -> list[Phase]:
     """Both phases of the recipe, with nine tenths and one tenth of the sequences."""
     steps = typed["train_steps"]
-    first, second = (
-        make_phase(typed, f"phase_{number}", LENGTHS[number - 1], num_updates=num_updates, ending=f"_phase{number}")
-        for number, num_updates in ((1, steps * 9 // 10), (2, steps // 10))
-    )
+    first = make_phase(typed, "phase_1", LENGTHS[0], num_updates=steps * 9 // 10, ending="_phase1")
+    second = make_phase(typed, "phase_2", LENGTHS[1], num_updates=steps // 10, ending="_phase2")
     num_updates = second.num_updates * first.global_batch_size // second.global_batch_size
     return [first, dataclasses.replace(second, num_updates=num_updates, starts_after=first.name)]
 
@@ -300,8 +284,10 @@ def check_same_plan(folder: Path, plan: Mapping[str, Any], unbegun: Sequence[Pha
     if not file.exists():
         return
     earlier = read_json_object(file, "delete it, and the run goes on if its settings are the same")
-    endings = tuple(phase.name.replace("_", "") for phase in unbegun)
+    endings = tuple(phase.ending for phase in unbegun)
     fixed = ({name: value for name, value in each.items() if not name.endswith(endings)} for each in (earlier, plan))
     if differences := describe_differences(*fixed):
-        ways = "use the same again, another RESULTS_DIR, or CONTINUE_WITH_CHANGES=1"
-        raise UserError(f"{folder} holds a run with other arguments ({differences}); {ways}")
+        raise UserError(
+            f"{folder} holds a run with other arguments ({differences}); use the same again, another RESULTS_DIR, or "
+            "CONTINUE_WITH_CHANGES=1"
+        )

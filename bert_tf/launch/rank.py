@@ -43,7 +43,6 @@ LAUNCHER_VARIABLE = "BERT_TF_LAUNCHER"
 SIGNALS = "signals.txt"
 # The beginning of a rank's message that can only reach the launcher, because there is no log folder.
 ERROR_OF_RANK = "no log of rank"
-STOOD_STILL = "has stood still for"
 # Useless lines that TensorFlow prints at any log level.
 _NOISE = re.compile(
     rb"(WARNING: All log messages before absl::InitializeLog\(\) is called are written to STDERR"
@@ -67,8 +66,10 @@ def main(argv: Sequence[str]) -> int:
     for number in FORWARDED_SIGNALS:
         signal.signal(number, lambda number, _: received.append(number))
     if not folder.is_dir():
-        said = f"{ERROR_OF_RANK} {rank} on {platform.node()}: it does not see {folder}, which the launcher has made"
-        raise UserError(f"{said}; by RESULTS_DIR= name a folder that all hosts share")
+        raise UserError(
+            f"{ERROR_OF_RANK} {rank} on {platform.node()}: it does not see {folder}, which the launcher has made; by "
+            "RESULTS_DIR= name a folder that all hosts share"
+        )
     if rank:
         os.environ.pop(COLUMNS_VARIABLE, None)  # the terminal shows only what rank 0 prints
     if num_ranks > 1:
@@ -166,8 +167,8 @@ def _watch(child: subprocess.Popen, folder: Path, received: list[int], log: io.F
         num_stopped = num_stopped + 1 if name and process_state(str(child.pid)) == "T" else 0
         if num_stopped == STOPPED_LOOKS:
             message = (
-                f"error: {name} {STOOD_STILL} {num_stopped * WATCH_SECS:.0f} s (SIGSTOP, say) and is ended, because "
-                "all others wait for it. The same command goes on from the last checkpoint\n"
+                f"error: {name} has stood still for {num_stopped * WATCH_SECS:.0f} s (SIGSTOP, say) and is ended, "
+                "because all others wait for it. The same command goes on from the last checkpoint\n"
             )
             with contextlib.suppress(OSError):  # a full disk
                 log.write(message.encode())

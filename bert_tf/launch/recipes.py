@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from bert_tf.base.command_line import nearest
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import checkout
 from bert_tf.base.registration import load
@@ -13,10 +14,9 @@ from bert_tf.launch.call import Recipe
 from bert_tf.launch.finetuning import GLUE, GLUE_INFERENCE, SQUAD, SQUAD_INFERENCE, GlueCall, SquadCall
 from bert_tf.launch.pretraining import ADAM, LAMB, make_adam, make_lamb
 
-_BENCHMARKS = "benchmarks.finetuning_sweeps:RECIPES"
-_BIOBERT = "bert_tf.contrib.biomedical.biobert:RECIPES"
-# By the scripts' names; or the tables in which they stand.
-RECIPES: dict[str, Recipe | str] = {
+# The tables of others; that of the benchmarks is in the checkout only.
+_BIOBERT, _BENCHMARKS = "bert_tf.contrib.biomedical.biobert:RECIPES", "benchmarks.finetuning_sweeps:RECIPES"
+_RECIPES = {
     "pretraining_lamb": Recipe(LAMB, make_lamb),
     "pretraining_lamb_phase1": Recipe(LAMB, partial(make_lamb, only="phase_1")),
     "pretraining_lamb_phase2": Recipe(LAMB, partial(make_lamb, only="phase_2")),
@@ -27,21 +27,17 @@ RECIPES: dict[str, Recipe | str] = {
     "squad_inference": Recipe(SQUAD_INFERENCE, partial(SquadCall.of, "squad_inference")),
     "glue": Recipe(GLUE, partial(GlueCall.of, "finetuning_glue")),
     "glue_inference": Recipe(GLUE_INFERENCE, partial(GlueCall.of, "glue_inference")),
-    "biobert/ner_bc5cdr-chem": _BIOBERT,
-    "biobert/ner_bc5cdr-disease": _BIOBERT,
-    "biobert/rel_chemprot": _BIOBERT,
-    "biobert/run_pretraining-pubmed_base_phase_1": _BIOBERT,
-    "biobert/run_pretraining-pubmed_base_phase_2": _BIOBERT,
-    "finetune_train_benchmark": _BENCHMARKS,
-    "finetune_inference_benchmark": _BENCHMARKS,
-    "biobert/biobert_finetune_train_benchmark": _BENCHMARKS,
-    "biobert/biobert_finetune_inference_benchmark": _BENCHMARKS,
 }
 
 
+def find_recipes() -> dict[str, Recipe]:
+    """All of them, by the scripts' names."""
+    return {**_RECIPES, **load(_BIOBERT), **(load(_BENCHMARKS) if checkout() else {})}
+
+
 def find_recipe(name: str) -> Recipe:
-    """The recipe with this name, one of `RECIPES`. Raises `UserError` if it is one of benchmarks that are not here."""
-    found = RECIPES[name]
-    if found == _BENCHMARKS and checkout() is None:
-        raise UserError("the benchmarks are in the checkout, which was not installed: type this there")
-    return load(found)[name] if isinstance(found, str) else found
+    """The recipe with this name. Raises `UserError` if there is none."""
+    recipes = find_recipes()
+    if name not in recipes:
+        raise UserError(f"there is no launcher {name!r}; there are {', '.join(recipes)}{nearest(name, recipes)}")
+    return recipes[name]

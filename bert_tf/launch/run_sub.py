@@ -14,10 +14,10 @@ from typing import Any
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import read_json_object, work_folder
-from bert_tf.base.machine.launchers import count_nodes, slurm_count
+from bert_tf.base.machine.launchers import Start, slurm_count
 from bert_tf.base.signals import STOPPED_EXIT_CODE
-from bert_tf.launch.arguments import Typed
-from bert_tf.launch.call import WAY_OUT, newest_update
+from bert_tf.launch.arguments import Argument, Typed
+from bert_tf.launch.call import newest_update
 from bert_tf.launch.environment import SETTINGS, LaunchEnvironment, show
 from bert_tf.launch.pretraining import LAMB, PLAN, make_lamb
 from bert_tf.launch.start import launcher_command
@@ -59,7 +59,7 @@ class RunSub:
         environ["RESULTS_DIR"] = str(folder)
         if num_ranks > 1:
             environ.setdefault("LAUNCHER", "srun")
-        srun = launcher_command("srun", num_ranks, environ)
+        srun = launcher_command(Start(num_ranks, 0, environ))
         show([f"+ bash scripts/run_pretraining_lamb_phase{phase}.sh {shlex.join(texts)}", f"srun = {shlex.join(srun)}"])
         run_folder = folder / f"phase_{phase}"
         before = newest_update(run_folder)
@@ -68,8 +68,7 @@ class RunSub:
         # After SIGTERM it was cancelled, or Slurm itself requeues it.
         if code == STOPPED_EXIT_CODE and signal.SIGUSR1 in here.signals:
             if newest_update(run_folder) <= before:
-                ways = "not requeued; a longer --time helps"
-                raise UserError(f"this start has saved nothing, and nor would the next: {ways}")
+                raise UserError("this start has saved nothing, and nor would the next: not requeued; raise --time")
             show([f"run.sub: saved; back into the queue: scontrol requeue {environ['SLURM_JOB_ID']}"])
             subprocess.run(["scontrol", "requeue", environ["SLURM_JOB_ID"]])
         return code
@@ -77,33 +76,29 @@ class RunSub:
 
 def count_tasks(environment: LaunchEnvironment) -> int:
     """The number of tasks of the job; outside of a job the number that sbatch would give it, by default 8 per node."""
-    environ = environment.environ
+    environ, num_nodes = environment.environ, environment.start(1).num_nodes
     num_per_node = slurm_count(environ, "SLURM_NTASKS_PER_NODE")
-    num_tasks = slurm_count(environ, "SLURM_NTASKS") or count_nodes(environ) * num_per_node
+    num_tasks = slurm_count(environ, "SLURM_NTASKS") or num_nodes * num_per_node
     if not num_tasks and not environment.is_dry_run:
         raise UserError(f"sbatch lacks --ntasks-per-node, the GPUs of a node, as in {_USAGE}")
-    return num_tasks or count_nodes(environ) * 8
+    return num_tasks or num_nodes * 8
 
 
-def variables_of(phase: int) -> dict[str, str]:
-    """The variables of the recipe's arguments that can be set in a phase, by argument.
+def variable_of(argument: Argument, phase: int) -> str:
+    """The variable of one of the recipe's arguments; "" if it cannot be set in a phase.
 
     An argument of this phase has its setting's name, all others their own.
     """
-    own = {"train_batch_size": "BATCHSIZE"}
-    names = {each.name: each.name for each in LAMB if not re.search(r"num_gpus|_phase\d$", each.name)}
-    names.update({each.name: each.setting.name for each in LAMB if each.name.endswith(f"_phase{phase}")})
-    return {argument: own.get(name, name.upper()) for argument, name in names.items()}
+    if argument.name.endswith(f"_phase{phase}"):
+        name = argument.setting.name
+        return "BATCHSIZE" if name == "train_batch_size" else name.upper()
+    return "" if re.search(r"num_gpus|_phase\d$", argument.name) else argument.name.upper()
 
 
 def refuse_mistyped(environ: Mapping[str, str], phase: int) -> None:
     """Raises `UserError` for a variable that has no effect and is probably mistyped, such as BATCH_SIZE."""
-    read = {*variables_of(phase).values(), *(each.variable for each in with_variable(*SETTINGS))}
-    meant = {
-        **{name: name for name in read},
-        "TRAIN_BATCH_SIZE": "BATCHSIZE",
-        "NUM_GPUS": "sbatch's -N and --ntasks-per-node",
-    }
+    read = {*(variable_of(each, phase) for each in LAMB), *(each.variable for each in with_variable(*SETTINGS))}
+    meant = dict(zip(read, read), TRAIN_BATCH_SIZE="BATCHSIZE", NUM_GPUS="sbatch's -N and --ntasks-per-node")
     for name in sorted(set(environ) - read):
         close = difflib.get_close_matches(re.sub(r"_PHASE\d$", "", name), meant, 1, _ALIKE)
         if environ[name] and close:
@@ -112,20 +107,8 @@ def refuse_mistyped(environ: Mapping[str, str], phase: int) -> None:
 
 
 def argument_texts(phase: int, environ: Mapping[str, str], folder: Path, num_ranks: int) -> list[str]:
-    """The recipe's fifteen arguments: from their variables, else from the plan of the run in `folder`, else defaults.
-
-    Raises:
-      UserError: a variable's value is invalid.
-    """
-    begun: dict[str, Any] = read_json_object(folder / PLAN, WAY_OUT) if (folder / PLAN).exists() else {}
-    variables, texts = variables_of(phase), []
-    for argument in LAMB:
-        variable = variables.get(argument.name, "")
-        if text := environ.get(variable):
-            try:
-                argument.parse(text)
-            except ValueError:
-                raise UserError(f"{variable}={text}: must be {argument.rule}") from None
-        texts.append(text or str(begun.get(argument.name, _DEFAULTS.get(argument.name, argument.default))))
-    texts[[argument.name for argument in LAMB].index("num_gpus")] = str(num_ranks)
-    return texts
+    """The recipe's arguments: from their variables, else from the plan of the run in `folder`, else defaults."""
+    remedy = "set RESULTS_DIR to another folder"
+    begun: dict[str, Any] = read_json_object(folder / PLAN, remedy) if (folder / PLAN).exists() else {}
+    defaults = {**{each.name: each.default for each in LAMB}, **_DEFAULTS, **begun, "num_gpus": num_ranks}
+    return [environ.get(variable_of(each, phase)) or str(defaults[each.name]) for each in LAMB]

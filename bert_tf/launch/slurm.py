@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import threading
 from collections.abc import Mapping
@@ -45,10 +46,8 @@ def serve_addresses() -> int:
 
 def slurm_place(environ: Mapping[str, str]) -> dict[str, str]:
     """Horovod's variables for the Slurm task that `environ` describes; consecutive ranks share a node."""
-    tasks_per_node: list[int] = []
-    for part in environ["SLURM_STEP_TASKS_PER_NODE"].split(","):  # such as 2(x3),1
-        tasks, _, times = part.rstrip(")").partition("(x")
-        tasks_per_node += [int(tasks)] * int(times or 1)
+    counts = re.findall(r"(\d+)(?:\(x(\d+)\))?", environ["SLURM_STEP_TASKS_PER_NODE"])  # such as 2(x3),1
+    tasks_per_node = [int(tasks) for tasks, times in counts for _ in range(int(times or 1))]
     node, local_rank = int(environ["SLURM_NODEID"]), int(environ["SLURM_LOCALID"])
     alike = [number for number, tasks in enumerate(tasks_per_node) if tasks > local_rank]
     server = environ["SLURM_LAUNCH_NODE_IPADDR"]

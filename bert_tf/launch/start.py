@@ -12,8 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from bert_tf.base.files import CHECKOUT
-from bert_tf.base.machine.hardware import count_cores
-from bert_tf.base.machine.launchers import count_nodes, hosts_of, uses_container
+from bert_tf.base.machine.launchers import Start
 from bert_tf.settings.declaration import settings_of
 from bert_tf.settings.programs import LaunchVariables
 
@@ -21,14 +20,12 @@ from bert_tf.settings.programs import LaunchVariables
 _FOLDERS = [each.variable for each in settings_of(LaunchVariables) if each.variable.endswith("_DIR")]
 
 
-def rank_python(environ: Mapping[str, str]) -> str:
-    return "python3" if uses_container(environ) else sys.executable
+def rank_python(start: Start) -> str:
+    return "python3" if start.uses_container else sys.executable
 
 
 def container_options(environ: Mapping[str, str]) -> list[str]:
-    """srun's options; empty if CONTAINER_IMAGE is not set."""
-    if not uses_container(environ):
-        return []
+    """srun's options for ranks in CONTAINER_IMAGE."""
     folders = [str(CHECKOUT), *(os.path.abspath(environ[name]) for name in _FOLDERS if environ.get(name))]
     mounts = [f"{folder}:{folder}" for folder in dict.fromkeys(folders)]
     if environ.get("CONTAINER_MOUNTS"):
@@ -40,15 +37,8 @@ def container_options(environ: Mapping[str, str]) -> list[str]:
     ]
 
 
-def ranks_per_node(num_ranks: int, launcher: str, environ: Mapping[str, str]) -> int:
-    """The largest number of ranks on one machine; without HOSTS only srun uses several machines."""
-    if hosts := hosts_of(environ):
-        return max(hosts.values())
-    return -(-num_ranks // count_nodes(environ)) if launcher == "srun" else num_ranks
-
-
-def rank_environment(num_ranks: int, num_gpus: int) -> dict[str, str]:
-    """Variables for `num_ranks` on a machine with `num_gpus`; those that the user has set are kept."""
+def rank_environment(start: Start) -> dict[str, str]:
+    """The ranks' variables; those that the user has set are kept."""
     variables = {
         # No fusion by Horovod (`ranks.workers` makes buckets): the order of a sum must not depend on
         # which tensors happen to be ready together.
@@ -69,11 +59,9 @@ def rank_environment(num_ranks: int, num_gpus: int) -> dict[str, str]:
         "TF_CPP_MIN_LOG_LEVEL": "2",
         "PYTHONUNBUFFERED": "1",
     }
-    if num_gpus == 0:
-        threads = str(max(1, count_cores() // num_ranks))
-        variables.update(
-            dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"), threads)
-        )
+    if start.num_gpus == 0:
+        names = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+        variables.update(dict.fromkeys(names, str(start.num_threads)))
         # By default Horovod polls for work every millisecond, and Open MPI does not sleep while it
         # waits: this takes half a core per rank from the computation.
         variables.update(HOROVOD_CYCLE_TIME="5", OMPI_MCA_mpi_yield_when_idle="1")
@@ -87,25 +75,23 @@ def rank_environment(num_ranks: int, num_gpus: int) -> dict[str, str]:
     return {name: os.environ.get(name, value) for name, value in variables.items()}
 
 
-def launcher_command(
-    launcher: str, num_ranks: int, environ: Mapping[str, str], variables: Sequence[str] = ()
-) -> list[str]:
+def launcher_command(start: Start, variables: Sequence[str] = ()) -> list[str]:
     """The launcher's part of the command line; it passes `variables` on to other machines."""
+    launcher, number = start.launcher, str(start.num_ranks)
     if launcher == "none":
         return []
-    hosts = hosts_of(environ)
-    on_hosts = ["-H", ",".join(f"{name}:{number}" for name, number in hosts.items())] if hosts else []
-    if launcher == "horovodrun":
-        # What it has cached about the hosts within the last hour may have changed.
-        cache = ["--disable-cache"] if hosts else []
-        return [sys.executable, "-m", "horovod.runner.launch", "--gloo", "-np", str(num_ranks), *cache, *on_hosts]
     if launcher == "srun":
         # Without the numbers of tasks srun may put all on the first machine that has enough cores. No binding to cores:
         # a rank has as many threads as its share of the machine's cores.
-        tasks = f"--ntasks={num_ranks} --ntasks-per-node={ranks_per_node(num_ranks, launcher, environ)}"
+        tasks = f"--ntasks={number} --ntasks-per-node={start.ranks_per_node}"
         options = f"{tasks} --distribution=block --kill-on-bad-exit=1 --mpi=none --cpu-bind=none"
-        return ["srun", *options.split(), *container_options(environ)]
-    command = ["mpirun", "-np", str(num_ranks), *on_hosts]
+        return ["srun", *options.split(), *(container_options(start.environ) if start.uses_container else [])]
+    on_hosts = ["-H", ",".join(f"{name}:{ranks}" for name, ranks in start.hosts.items())] if start.hosts else []
+    if launcher == "horovodrun":
+        # What it has cached about the hosts within the last hour may have changed.
+        cache = ["--disable-cache"] if on_hosts else []
+        return [sys.executable, "-m", "horovod.runner.launch", "--gloo", "-np", number, *cache, *on_hosts]
+    command = ["mpirun", "-np", number, *on_hosts]
     if "Open MPI" in subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout:
         command += ["--oversubscribe", "--bind-to", "none", "--map-by", "slot"]
         if os.geteuid() == 0:

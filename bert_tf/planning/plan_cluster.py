@@ -15,7 +15,7 @@ from bert_tf.base.command_line import CommandParser
 from bert_tf.base.errors import exit_on_user_error
 from bert_tf.bert_config import PRESETS
 from bert_tf.planning.gpus import KNOWN, SENSIBLE, find_gpu
-from bert_tf.planning.recipe_time import Cluster, PhaseTime, RecipeTime, UpdateTime, plan_recipe
+from bert_tf.planning.recipe_time import Cluster, PhaseTime, RecipeTime, plan_recipe
 from bert_tf.run.gpus import flops_per_row
 from bert_tf.settings.declaration import Setting, argument_type
 from bert_tf.settings.training import MAX_GLOBAL_BATCH, MAX_RANKS, PRECISIONS
@@ -55,9 +55,9 @@ def _parser() -> CommandParser:
 @exit_on_user_error
 def main(argv: Sequence[str]) -> None:
     options = _parser().parse_args(argv[1:])
-    gpu, network = find_gpu(options.gpu, options.precision), options.network_gbit / 8 * 1e9
+    gpu = find_gpu(options.gpu, options.precision)
     plan = plan_recipe(
-        Cluster(gpu, options.nodes, options.gpus_per_node, network),
+        Cluster(gpu, options.nodes, options.gpus_per_node, options.network_gbit / 8 * 1e9),
         options.model,
         micro_batches=options.micro_batch,
         global_batches=options.global_batch,
@@ -68,29 +68,10 @@ def main(argv: Sequence[str]) -> None:
 
 def as_table(plan: RecipeTime, price: float | None) -> list[str]:
     """The lines to print."""
-    cluster, phases = plan.cluster, plan.phases
-    rows: dict[str, list[str]] = {
-        "phase": ["1", "2"],
-        "sequence length": [str(time.work.sequence_length) for time in phases],
-        "micro-batch x accumulation x GPUs": [
-            f"{time.work.micro_batch_size} x {time.phase.num_accumulation_steps} x {cluster.num_gpus}"
-            for time in phases
-        ],
-        "sequences in an update": [f"{time.phase.global_batch_size:,}" for time in phases],
-        "updates": [f"{time.phase.num_updates:,}" for time in phases],
-        "seconds of an update": [f"{time.update.total:.3f}" for time in phases],
-    }
-    for part in dataclasses.fields(UpdateTime):
-        values = [getattr(time.update, part.name) for time in phases]
-        rows[f"  {part.name.replace('_', '-')}"] = [
-            f"{value:.3f} ({value / time.update.total:4.0%})" for value, time in zip(values, phases)
-        ]
-    rows["sequences/s"] = [f"{time.sequences_per_sec:,.0f}" for time in phases]
-    rows["share of the GPUs' peak"] = [f"{_mfu(time, cluster):.0%}" for time in phases]
-    rows["hours"] = [f"{time.hours:.2f}" for time in phases]
+    columns = [_column(number, time, plan.cluster) for number, time in enumerate(plan.phases, 1)]
     cost = f", {price * plan.gpu_hours:,.0f} at {price:g} a GPU-hour" if price else ""
     return [
-        *(f"{name:<34}" + "".join(f"{cell:>20}" for cell in cells) for name, cells in rows.items()),
+        *(f"{name:<34}" + "".join(f"{column[name]:>20}" for column in columns) for name in columns[0]),
         "",
         f"in all {plan.hours:.2f} hours ({plan.hours / 24:.2f} days), {plan.gpu_hours:,.0f} GPU-hours{cost}",
         "",
@@ -100,8 +81,24 @@ def as_table(plan: RecipeTime, price: float | None) -> list[str]:
     ]
 
 
-def _mfu(time: PhaseTime, cluster: Cluster) -> float:
-    return time.sequences_per_sec * flops_per_row(time.work) / (cluster.num_gpus * cluster.gpu.tflops * 1e12)
+def _column(number: int, time: PhaseTime, cluster: Cluster) -> dict[str, str]:
+    """What is said of a phase, by the names of the rows."""
+    work, phase, secs = time.work, time.phase, time.update.total
+    parts = dataclasses.asdict(time.update)
+    reached = time.sequences_per_sec * flops_per_row(work) / (cluster.num_gpus * cluster.gpu.tflops * 1e12)
+    split = f"{work.micro_batch_size} x {phase.num_accumulation_steps} x {cluster.num_gpus}"
+    return {
+        "phase": f"{number}",
+        "sequence length": f"{work.sequence_length}",
+        "micro-batch x accumulation x GPUs": split,
+        "sequences in an update": f"{phase.global_batch_size:,}",
+        "updates": f"{phase.num_updates:,}",
+        "seconds of an update": f"{secs:.3f}",
+        **{f"  {name.replace('_', '-')}": f"{part:.3f} ({part / secs:4.0%})" for name, part in parts.items()},
+        "sequences/s": f"{time.sequences_per_sec:,.0f}",
+        "share of the GPUs' peak": f"{reached:.0%}",
+        "hours": f"{time.hours:.2f}",
+    }
 
 
 if __name__ == "__main__":

@@ -167,48 +167,48 @@ def plan_recipe(
       UserError: the ranks cannot share a global batch evenly, or a micro-batch does not divide it or fit into memory.
     """
     default = Typed(LAMB, [])
-    original, ranks = make_phases(default), cluster.num_gpus
+    original, ranks, precision = make_phases(default), cluster.num_gpus, cluster.gpu.precision
     batches = [given or phase.global_batch_size for given, phase in zip(global_batches, original)]
     if any(batch % ranks for batch in batches):
         near = ",".join(str(max(1, round(batch / ranks)) * ranks) for batch in batches)
-        said = (
-            f"{ranks} GPUs cannot share {' and '.join(map(str, batches))} sequences, the phases' global batches, evenly"
-        )
-        raise UserError(f"{said}: each must be a multiple of {ranks}; --global_batch={near} is")
-    scale = original[0].global_batch_size / batches[0]
+        rule = f"must be multiples of {ranks}, the number of GPUs, as --global_batch={near} are"
+        raise UserError(f"{' and '.join(map(str, batches))}, the phases' global batches, {rule}")
     typed = {argument.name: argument.default for argument in LAMB}
-    typed.update(precision=cluster.gpu.precision, num_gpus=str(ranks), bert_model=bert_model)
-    typed["train_steps"] = str(int(default["train_steps"] * scale))
+    steps = int(default["train_steps"] * original[0].global_batch_size / batches[0])
+    typed.update(precision=precision, num_gpus=str(ranks), bert_model=bert_model, train_steps=str(steps))
     config, works = BertConfig.preset(bert_model, GOOGLE_VOCAB_SIZE), []
-    for number, (phase, batch, micro_batch) in enumerate(zip(original, batches, micro_batches), 1):
-        lengths, precision = (phase.max_seq_length, phase.max_predictions_per_seq), cluster.gpu.precision
+    for phase, batch, micro_batch in zip(original, batches, micro_batches):
         work = Workload(
-            config, *lengths, "step", precision=precision, num_ranks=ranks, has_kernels=cluster.gpu.has_bf16
+            config,
+            phase.max_seq_length,
+            phase.max_predictions_per_seq,
+            "step",
+            precision=precision,
+            num_ranks=ranks,
+            has_kernels=cluster.gpu.has_bf16,
         )
-        work = _split(work, cluster.gpu.memory, batch // ranks, micro_batch)
-        works.append(work)
-        typed[f"train_batch_size_phase{number}"] = str(work.micro_batch_size)
-        typed[f"learning_rate_phase{number}"] = f"{phase.learning_rate * phase.num_ranks / ranks:.4g}"
-        typed[f"warmup_steps_phase{number}"] = str(round(phase.warmup_steps * phase.global_batch_size / batch))
-        accumulation = default.name_of("num_accumulation_steps", f"_phase{number}")
-        typed[accumulation] = str(batch // ranks // work.micro_batch_size)
-    values = Typed(LAMB, list(typed.values()))
+        works.append(_with_micro_batch(work, cluster.gpu.memory, batch // ranks, micro_batch))
+        size = works[-1].micro_batch_size
+        of_phase = {
+            "train_batch_size": f"{size}",
+            "learning_rate": f"{phase.learning_rate * phase.num_ranks / ranks:.4g}",
+            "warmup_steps": f"{round(phase.warmup_steps * phase.global_batch_size / batch)}",
+            "num_accumulation_steps": f"{batch // ranks // size}",
+        }
+        typed.update({default.name_of(name, phase.ending): text for name, text in of_phase.items()})
     times = []
-    for phase, work, rate in zip(make_phases(values), works, rates):
-        num_micro_batches = phase.num_accumulation_steps
-        update = update_time(cluster, work, num_micro_batches, rate=rate, gradient_bytes=gradient_bytes)
+    for phase, work, rate in zip(make_phases(Typed(LAMB, list(typed.values()))), works, rates):
+        update = update_time(cluster, work, phase.num_accumulation_steps, rate=rate, gradient_bytes=gradient_bytes)
         times.append(PhaseTime(phase, work, update))
     return RecipeTime(cluster, list(typed.values()), times)
 
 
-def _split(work: Workload, memory: float, num_rows: int, micro_batch_size: int | None) -> Workload:
+def _with_micro_batch(work: Workload, memory: float, num_rows: int, micro_batch_size: int | None) -> Workload:
     """The work with this micro-batch; None: with the largest one that fits and divides a rank's sequences."""
     size = micro_batch_size or largest_micro_batch(work, memory, num_rows)
-    length = work.sequence_length
-    if num_rows % size:
-        raise UserError(f"--micro_batch: {size} at length {length} does not divide the {num_rows} sequences of a GPU")
     work = dataclasses.replace(work, micro_batch_size=size)
-    if not fits(work, memory):
-        needs = f"a micro-batch of {size} at length {length} needs more than {memory / GIB:g} GiB"
-        raise UserError(f"{needs}; take a smaller one, a smaller model, another precision, or a larger GPU")
+    if num_rows % size or not fits(work, memory):
+        rule = f"divide the {num_rows} sequences of a GPU, and fit into {memory / GIB:g} GiB"
+        ways = "take another --micro_batch, a smaller model, another precision, or a larger GPU"
+        raise UserError(f"a micro-batch of {size} at length {work.sequence_length} must {rule}: {ways}")
     return work

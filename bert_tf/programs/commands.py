@@ -21,7 +21,7 @@ def _launch(recipe: str) -> None:
     _run("bert_tf.launch")
 
 
-_TRAINING = ("absl", "numpy", "tensorflow", "tqdm")
+_TRAINING = ("numpy", "tensorflow", "tqdm")
 bertprep = functools.partial(_run, "bert_tf.programs.prepare", "numpy", "tokenizers", "tqdm")
 bert_pretrain = functools.partial(_run, "bert_tf.programs.pretraining", *_TRAINING)
 bert_squad = functools.partial(_run, "bert_tf.programs.squad", *_TRAINING)

@@ -1,104 +1,83 @@
-"""The flags of the training programs, made from the declarations of their settings."""
+"""The command lines of the programs, made from the declarations of their settings."""
 
 from __future__ import annotations
 
-import re
-import sys
-import textwrap
-from collections.abc import Sequence
+import argparse
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from absl import app, flags
+from bert_tf.base.command_line import CommandParser, nearest
+from bert_tf.base.errors import UserError
+from bert_tf.settings.declaration import Setting, argument_type, settings_of
 
-from bert_tf.base.errors import UserError, exit_on_user_error
-from bert_tf.settings.declaration import Setting, settings_of
-
-# Flags of NVIDIA's TF1 and TF2 programs, and what they are called here.
-_RENAMED = {
-    "amp": "--precision=fp16",
-    "horovod": "--use_horovod",
-    "use_xla": "--enable_xla",
-    "output_dir": "--model_dir",
-    "num_steps_per_epoch": "--num_train_steps",
-    "save_checkpoints_steps": "--save_checkpoint_steps",
+# What NVIDIA's programs have, and what to do here.
+_ELSEWHERE = {
+    "--amp": "it is called --precision=fp16 here",
+    "--horovod": "it is called --use_horovod here",
+    "--use_xla": "it is called --enable_xla here",
+    "--output_dir": "it is called --model_dir here",
+    "--num_steps_per_epoch": "it is called --num_train_steps here",
+    "--save_checkpoints_steps": "it is called --save_checkpoint_steps here",
+    "--use_fp16": "it is --precision=fp16 here; choose another --precision instead",
+    "--masking": "records are masked when they are made; training masks token files anew in each epoch: "
+    "--action create_token_files",
 }
-_ALIASES = {"use_fp16": "--precision=fp16"}
-_HELP = {"--help", "-help", "-h", "--helpfull", "--helpshort", "-?"}
+_ALIASES = dict.fromkeys(("--use_fp16", "--use_fp16=true"), "--precision=fp16")
 
 
-class _Parser(flags.ArgumentParser):
-    """Parses a flag's text by the rule of its setting."""
-
-    def __init__(self, declared: Setting):
-        self._declared = declared
-
-    def parse(self, argument: Any) -> Any:
-        if not isinstance(argument, str):  # a default
-            return argument
-        try:
-            return self._declared.parse(argument)
-        except ValueError:
-            raise ValueError(f"must be {self._declared.rule}") from None
-
-    def flag_type(self) -> str:
-        return self._declared.kind
-
-
-def define_flags(*classes: type, flag_values: flags.FlagValues = flags.FLAGS) -> None:
-    for each in settings_of(*classes):
-        default = None if each.is_required else each.default
-        if each.is_flag and each.kind == "bool":
-            flags.DEFINE_bool(each.name, default, each.help, flag_values)
-        elif each.is_flag:
-            flags.DEFINE(_Parser(each), each.name, default, each.help, flag_values)
+def add_option(parser: argparse.ArgumentParser, option: Setting) -> None:
+    """``--name=value``; for a switch ``--name`` and ``--noname``, too."""
+    is_switch = option.kind == "bool"
+    bare = True if is_switch else option.bare
+    rule = f" ({option.rule})" if option.kind in ("int", "float") else ""
+    default = "" if option.default is None else f" Default: {option.default}."
+    parser.add_argument(
+        f"--{option.name}",
+        type=argument_type(option, map(str, option.choices)),
+        help=f"{option.help}{rule}{default}".replace("%", "%%"),
+        metavar="|".join(map(str, option.choices)) or option.name.upper(),
+        **({} if bare is None else {"nargs": "?", "const": bare}),  # type: ignore[arg-type]
+    )
+    if is_switch:
+        parser.add_argument(
+            f"--no{option.name}", action="store_const", const=False, dest=option.name, help=argparse.SUPPRESS
+        )
 
 
-def run_program(main: Any, about: str | None, *classes: type) -> None:
-    """Runs `main`, which gets what `parse_flags` returns; --help shows `about`, and the flags of the classes."""
-    if not _HELP & set(sys.argv[1:]):
-        app.run(main, flags_parser=parse_flags)
-        return
-    print(about)
-    for each in sorted(settings_of(*classes), key=lambda each: each.name):
-        if each.is_flag:
-            default = flags.FLAGS[each.name].default
-            rule = "" if each.kind in ("str", "bool") and not each.choices else f" ({each.rule})"
-            print(f"\n--{each.name}{rule}" + ("" if default is None else f"; default: {default}"))
-            print(textwrap.fill(each.help, 100, initial_indent="    ", subsequent_indent="    "))
+def parse_options(
+    program: str, about: str | None, options: Iterable[Setting], arguments: Sequence[str]
+) -> dict[str, Any]:
+    """What the arguments give, by the options' names. Raises `UserError` if one is invalid or unknown."""
+    parser = CommandParser(program, about)
+    parser.usage = f"{program} [--option=value ...]"
+    parser.argument_default = argparse.SUPPRESS  # so that what is given can be told
+    names = []
+    for option in options:
+        add_option(parser, option)
+        names.append(f"--{option.name}")
+    for argument in arguments:
+        if argument.endswith("=--"):  # argparse would take -- as the end of the options
+            parser.error(f"{argument}: -- is not a value")
+    given, unknown = parser.parse_known_args([_ALIASES.get(argument, argument) for argument in arguments])
+    if unknown:
+        word = unknown[0].partition("=")[0]
+        if word in _ELSEWHERE:
+            parser.error(f"{word}: {_ELSEWHERE[word]}")
+        parser.error(f"unknown argument {word}{nearest(word, names)}")
+    return vars(given)
 
 
-def require_flags(*classes: type) -> None:
+def parse_flags(argv: Sequence[str], about: str | None, *classes: type) -> SimpleNamespace:
+    """The flags that the classes declare, by name, with the values that `argv` gives or their defaults."""
+    declared = [each for each in settings_of(*classes) if each.is_flag]
+    defaults = {each.name: None if each.is_required else each.default for each in declared}
+    return SimpleNamespace(**{**defaults, **parse_options(Path(argv[0]).name, about, declared, argv[1:])})
+
+
+def require_flags(flags: SimpleNamespace, *classes: type) -> None:
     """Raises `UserError` if a flag has no value that the classes require."""
     for each in settings_of(*classes):
-        if each.is_required and not flags.FLAGS[each.name].value:
+        if each.is_required and not getattr(flags, each.name):
             raise UserError(f"--{each.name} is required: {each.help}")
-
-
-@exit_on_user_error
-def parse_flags(argv: Sequence[str]) -> list[str]:
-    """Sets FLAGS, and returns the program's name, in a list.
-
-    Raises `UserError` for any mistake and for arguments that are not flags; for a flag of NVIDIA's programs it names
-    the flag to use here.
-    """
-    arguments: list[str] = [argv[0]]
-    for argument in argv[1:]:
-        name, equals, value = argument.lstrip("-").partition("=") if argument.startswith("-") else ("", "", "")
-        if name in _RENAMED and name not in flags.FLAGS:
-            raise UserError(f"--{name} is called {_RENAMED[name]} here")
-        if name in _ALIASES and equals and value.lower() not in ("true", "1"):
-            raise UserError(f"--{name}={value}: --{name} is {_ALIASES[name]} here; choose another --precision instead")
-        arguments.append(_ALIASES.get(name, argument))
-    try:
-        left = flags.FLAGS(arguments)
-    except flags.IllegalFlagValueError as error:
-        # absl shows some errors as the pair of a sentence and the value.
-        message = re.sub(r"\('(.*)', .*\)$", r"\1", str(error).splitlines()[0])
-        raise UserError(message.replace("flag ", "", 1)) from None
-    except flags.Error as error:
-        raise UserError(f"{str(error).splitlines()[0]}; see --help") from None
-    except RecursionError:  # absl compares an unknown name with known ones, recursing letter by letter
-        raise UserError("a flag's name is too long to be one; see --help") from None
-    if len(left) > 1:
-        raise UserError(f"unexpected argument {left[1]!r}; every setting is a flag, see --help")
-    return left

@@ -1,11 +1,10 @@
 """Finds entities in sentences of tokens: fine-tunes, labels, scores. See docs/fine_tuning.md."""
 
-from bert_tf.programs.flags import run_program
-from bert_tf.programs.tasks import define_program
-from bert_tf.tasks.task import settings_classes
+import sys
 
-SETTINGS = settings_classes("entities")
-main = define_program("entities", SETTINGS)
+from bert_tf.programs.tasks import define_program
+
+main = define_program("entities", __doc__)
 
 if __name__ == "__main__":
-    run_program(main, __doc__, *SETTINGS)
+    sys.exit(main(sys.argv))

@@ -19,15 +19,12 @@ package was installed without a checkout.
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from bert_tf.base.command_line import CommandParser, nearest
+from bert_tf.base.command_line import nearest
 from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.base.files import check_folder, checkout, split_paths
 from bert_tf.base.machine.hardware import count_cores
@@ -36,7 +33,8 @@ from bert_tf.prepare import stages
 from bert_tf.prepare.checking import status, verification
 from bert_tf.prepare.corpora import registry
 from bert_tf.prepare.fetching.sources import wikipedia_of
-from bert_tf.settings.declaration import Setting, argument_type, settings_of
+from bert_tf.programs.flags import parse_options
+from bert_tf.settings.declaration import Setting, settings_of
 from bert_tf.settings.preparation import PreparationOptions, options_of_action
 
 ACTIONS = {
@@ -50,26 +48,6 @@ DATASETS = (*registry.DATASETS, "wikicorpus_<code>", "all")
 # Without --dataset these actions read all datasets.
 OF_ALL_DATASETS = ("status", "verify")
 _OF_ALL_ACTIONS = ("action", "dataset")
-
-
-def _dataset(text: str) -> str:
-    """For argparse: a dataset's name, in lower case."""
-    if text.lower() not in DATASETS and not wikipedia_of(text.lower()):
-        raise argparse.ArgumentTypeError(f"{text!r} must be one of {', '.join(DATASETS)}{nearest(text, DATASETS)}")
-    return text.lower()
-
-
-def add_option(parser: argparse.ArgumentParser, option: Setting) -> None:
-    if option.kind == "bool":
-        parser.add_argument(f"--{option.name}", action="store_true", help=option.help)
-        return
-    parser.add_argument(
-        f"--{option.name}",
-        type=argument_type(option, map(str, option.choices)),
-        help=option.help if option.default is None else f"{option.help} Default: {option.default}.",
-        metavar="|".join(map(str, option.choices)) or option.name.upper(),
-        **({} if option.bare is None else {"nargs": "?", "const": option.bare}),  # type: ignore[arg-type]
-    )
 
 
 def _refuse_unused(given: Sequence[str], options: PreparationOptions) -> None:
@@ -89,42 +67,17 @@ def _refuse_unused(given: Sequence[str], options: PreparationOptions) -> None:
         raise UserError("--vocab_file has no effect on --action=verify without --repair")
 
 
-def _typed(arguments: Sequence[str]) -> dict[str, Any]:
-    """What the arguments give, by name. Raises: UserError if one is invalid or unknown."""
-    parser = CommandParser("bertPrep.py", __doc__)
-    parser.argument_default = argparse.SUPPRESS  # so that what is given can be told
-    action = Setting("action", "str", None, choices=tuple(ACTIONS))
-    parser.add_argument("--action", type=argument_type(action, ACTIONS), metavar="ACTION", help=", ".join(ACTIONS))
-    parser.add_argument(
-        "--dataset",
-        type=_dataset,
-        metavar="DATASET",
-        help=f"{', '.join(DATASETS)}, in upper or lower case; status and verify: without it, all that exist",
-    )
-    for option in settings_of(PreparationOptions):
-        add_option(parser, option)
-    for argument in arguments:
-        if argument.endswith("=--"):  # argparse would take -- as the end of the options
-            parser.error(f"{argument}: -- is not a value")
-    given, unknown = parser.parse_known_args(arguments)
-    if unknown:
-        word = unknown[0].partition("=")[0]
-        if word == "--masking":
-            parser.error(
-                "--masking: records are masked when they are made; training masks token files anew in each "
-                "epoch: --action create_token_files"
-            )
-        known = [*_OF_ALL_ACTIONS, *(option.name for option in settings_of(PreparationOptions))]
-        parser.error(f"unknown argument {word}{nearest(word, [f'--{name}' for name in known])}")
-    return vars(given)
-
-
 def parse(arguments: Sequence[str]) -> PreparationOptions:
     """Raises: UserError if an argument is invalid, unknown, missing or without effect."""
-    given = _typed(arguments)
-    options = dataclasses.replace(PreparationOptions(n_processes=count_cores()), **given)
-    if options.input_files:
-        options = dataclasses.replace(options, input_paths=tuple(split_paths(options.input_files)))
+    action = Setting("action", "str", None, "What is done.", choices=tuple(ACTIONS))
+    about = f"{', '.join(DATASETS)}, in upper or lower case; status and verify: without it, all that exist."
+    options_of_all = [action, Setting("dataset", "str", None, about), *settings_of(PreparationOptions)]
+    given = parse_options("bertPrep.py", __doc__, options_of_all, arguments)
+    dataset, files = given.get("dataset", "").lower(), given.get("input_files")
+    if dataset and dataset not in DATASETS and not wikipedia_of(dataset):
+        raise UserError(f"--dataset={dataset}: must be one of {', '.join(DATASETS)}{nearest(dataset, DATASETS)}")
+    derived = {"dataset": dataset, "input_paths": tuple(split_paths(files)) if files else ()}
+    options = PreparationOptions(**{"n_processes": count_cores(), **given, **derived})
     # Not required by argparse, which would report this instead of a mistyped option.
     if not options.action:
         raise UserError(f"--action is missing: one of {', '.join(ACTIONS)}; see --help")

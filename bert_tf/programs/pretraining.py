@@ -1,16 +1,15 @@
 """Pre-trains BERT: one phase, from token files or TFRecords to checkpoints. See docs/training.md."""
 
+import sys
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.registration import load
-from bert_tf.programs.flags import run_program
 from bert_tf.programs.tasks import define_program
-from bert_tf.tasks.task import settings_classes
 
 
-def _replay(flags: Any) -> bool:
+def _replay(flags: SimpleNamespace) -> bool:
     """Replays an update if that is asked for."""
     if flags.replay_update is None:
         return False
@@ -24,8 +23,7 @@ def _replay(flags: Any) -> bool:
     return True
 
 
-SETTINGS = settings_classes("pretraining")
-main = define_program("pretraining", SETTINGS, _replay)
+main = define_program("pretraining", __doc__, _replay)
 
 if __name__ == "__main__":
-    run_program(main, __doc__, *SETTINGS)
+    sys.exit(main(sys.argv))

@@ -2,64 +2,68 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Callable
-
-from absl.flags import FLAGS
 
 from bert_tf.base.errors import exit_on_user_error
 from bert_tf.base.machine.hardware import choose_device, count_gpus
 from bert_tf.base.machine.software import check_tensorflow
 from bert_tf.base.signals import STOPPED_EXIT_CODE, leave_on_stop_signals
-from bert_tf.programs.flags import define_flags, require_flags
+from bert_tf.programs.flags import parse_flags, require_flags
 from bert_tf.settings.declaration import pick
-from bert_tf.tasks.task import Task, find_task_class
+from bert_tf.tasks.task import Task, find_task_class, settings_classes
 
 
 def define_program(
-    task_name: str, settings: Sequence[type], before: Callable[[Any], bool] = lambda _: False
-) -> Callable[[Sequence[str]], None]:
-    """The program of a task of `tasks.task`: a main function whose flags, made here, are the `settings`.
+    task_name: str, about: str | None, before: Callable[[SimpleNamespace], bool] = lambda _: False
+) -> Callable[[Sequence[str]], int]:
+    """The program of a task of `tasks.task`: a main function, which returns the exit code.
 
-    `before` is called with the flags before the job begins, and returns whether it has done what was asked for.
+    Args:
+      about: what --help says.
+      before: is called with the flags before the job begins, and returns whether it has done what was asked for.
     """
-    define_flags(*settings)
 
     @exit_on_user_error
-    def main(_: Sequence[str]) -> None:
+    def main(argv: Sequence[str]) -> int:
+        faulthandler.enable()
+        settings = settings_classes(task_name)
+        flags = parse_flags(argv, about, *settings)
         leave_on_stop_signals()
-        choose_device(FLAGS.device)
-        if FLAGS.plan:
-            print(_describe_plan(task_name))
-            return
+        choose_device(flags.device)
+        if flags.plan:
+            print(_describe_plan(task_name, flags))
+            return 0
         check_tensorflow(count_gpus(os.environ))
-        if not before(FLAGS):
-            require_flags(*settings)
-            _run(task_name)
+        if before(flags):
+            return 0
+        require_flags(flags, *settings)
+        return _run(task_name, flags)
 
     return main
 
 
-def _read_flags(task_name: str) -> tuple[type[Task], Any, Any]:
+def _settings(task_name: str, flags: SimpleNamespace) -> tuple[type[Task], Any, Any]:
     """The task's class, and its settings of both kinds."""
     task_class = find_task_class(task_name)
     config_class, options_class = task_class.settings
-    return task_class, pick(config_class, FLAGS), pick(options_class, FLAGS)
+    return task_class, pick(config_class, flags), pick(options_class, flags)
 
 
-def _describe_plan(task_name: str) -> str:
+def _describe_plan(task_name: str, flags: SimpleNamespace) -> str:
     from bert_tf.memory.split import show_plan
 
-    task_class, config, options = _read_flags(task_name)
+    task_class, config, options = _settings(task_name, flags)
     bert_config = task_class.plan_config(options)
     return show_plan(config, options, lambda config: task_class.workload(config, options, bert_config))
 
 
-def _run(task_name: str) -> None:
-    task_class, config, options = _read_flags(task_name)
+def _run(task_name: str, flags: SimpleNamespace) -> int:
+    task_class, config, options = _settings(task_name, flags)
     task = task_class.from_settings(config, options)
     from bert_tf.ranks.connect import connect  # imports TensorFlow, as the task's module must not
     from bert_tf.tasks.job import Job, converse, export_task, predict_with_export, run_job
@@ -75,4 +79,5 @@ def _run(task_name: str) -> None:
     elif mode == "interactive":
         converse(job, workers)
     elif not run_job(job, workers):
-        sys.exit(STOPPED_EXIT_CODE)
+        return STOPPED_EXIT_CODE
+    return 0

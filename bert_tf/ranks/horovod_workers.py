@@ -67,10 +67,10 @@ class HorovodWorkers(Workers):
         except tf.errors.OpError as error:
             if not any(words in str(error.message) for words in _LOST_RANK):
                 raise
-            said = (
-                f"rank {self.rank} cannot go on: another rank has ended or does not answer any more; its log says why"
-            )
-            raise LostRankError(f"{said}. The same command goes on from the last checkpoint") from None
+            raise LostRankError(
+                f"rank {self.rank} cannot go on: another rank has ended or does not answer any more; its log says why. "
+                "The same command goes on from the last checkpoint"
+            ) from None
 
     @contextlib.contextmanager
     def keep_alive(self) -> Iterator[None]:
@@ -138,11 +138,15 @@ def connect_horovod() -> Workers:
     try:
         import horovod.tensorflow as horovod
     except (ImportError, tf.errors.OpError) as error:  # no module; no library, or one that does not load
-        said = f"--use_horovod: Horovod with TensorFlow support cannot be imported ({first_line(error)})"
-        raise UserError(f"{said}; {SETUP} builds it; without the flag one process works") from None
+        raise UserError(
+            f"--use_horovod: Horovod with TensorFlow support cannot be imported ({first_line(error)}); {SETUP} builds "
+            "it; without the flag one process works"
+        ) from None
     horovod.init()
     num_started = max(int(os.environ.get(name, 1)) for name in _SIZE_VARIABLES)
     if horovod.size() == 1 < num_started:
-        said = f"{num_started} processes were started, but Horovod, built without MPI, sees this one alone"
-        raise UserError(f"{said}: start them by `horovodrun --gloo`, or by the scripts in scripts/")
+        raise UserError(
+            f"{num_started} processes were started, but Horovod, built without MPI, sees this one alone: start them by "
+            "`horovodrun --gloo`, or by the scripts in scripts/"
+        )
     return HorovodWorkers(horovod)

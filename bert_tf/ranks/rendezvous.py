@@ -45,7 +45,8 @@ def await_ranks(environ: MutableMapping[str, str] = os.environ) -> None:
         if not missing:
             return
         if time.monotonic() > until:
-            numbers = ", ".join(map(str, sorted(missing)))
-            said = f"rank {numbers} of {num_ranks} has not started within {LIMIT_SECS:.0f} s after rank {rank}"
-            raise LostRankError(f"{said}; rank_<number>.log in {folder} may say why. The same command starts again")
+            raise LostRankError(
+                f"rank {', '.join(map(str, sorted(missing)))} of {num_ranks} has not started within {LIMIT_SECS:.0f} s "
+                f"after rank {rank}; rank_<number>.log in {folder} may say why. The same command starts again"
+            )
         time.sleep(_POLL_SECS)

@@ -59,9 +59,10 @@ class Workers:
         differing = np.argwhere(everyone != everyone[0])  # rows: rank, fact
         if differing.size:
             rank, fact = differing[0]
-            hosts, name = self.hosts, list(facts)[fact]
-            said = f"rank {rank} on {hosts[rank]} has other {name} than rank 0 on {hosts[0]}"
-            raise UserError(f"{said}; all ranks need the same arguments, and the same files of these names")
+            raise UserError(
+                f"rank {rank} on {self.hosts[rank]} has other {list(facts)[fact]} than rank 0 on {self.hosts[0]}; all "
+                "ranks need the same arguments, and the same files of these names"
+            )
 
     @contextlib.contextmanager
     def expecting_all(self) -> Iterator[None]:

@@ -4,10 +4,8 @@ import sys
 
 import pytest
 
-from bert_tf.base.machine.software import check_xla_flags
 from bert_tf.base.xla_flags import configure_xla
 from tests.processes import answer
-from tests.refusals import refused
 
 LEVEL, TRITON = "--xla_gpu_autotune_level=0", "--xla_gpu_enable_triton_gemm=false"
 PASSES = "--xla_disable_hlo_passes=reshape-mover"
@@ -36,27 +34,6 @@ def test_what_the_user_has_set_stays(given, expected):
     for _ in range(2):  # a rank may inherit what its launcher has set
         configure_xla(environ)
         assert environ == {"XLA_FLAGS": expected}
-
-
-@pytest.mark.parametrize(
-    "given, message",
-    [
-        ("--xla_dump_to=x --xla_gpu_autotune_level=4", ""),
-        ("--xla_dump_to=x --nonsense=1", "X: TensorFlow has no flag --nonsense, and would abort"),
-        ("--xla_dump", "no flag --xla_dump,"),
-        ("--xla_dump_to=x -xla_dump_to=y", "no flag -xla_dump_to,"),
-        ("FILE", "no flag --also_nonsense,"),
-        ("xla_dump_to=x", "xla_dump_to=x does not exist; X is a file of flags, or flags that begin with --"),
-    ],
-)
-def test_flags_that_tensorflow_does_not_know_are_refused(tmp_path, given, message):
-    file = tmp_path / "flags"
-    file.write_text("--xla_dump_to=x\n--also_nonsense")
-    given = given.replace("FILE", str(file))
-    if message:
-        refused(message, check_xla_flags, "X", given)
-    else:
-        check_xla_flags("X", given)
 
 
 @pytest.mark.slow

@@ -33,8 +33,8 @@ def started(tmp_path, monkeypatch):
 
     calls = Started()
 
-    def run(title, given, _):
-        flags = flags_of(given.command)
+    def run(_, command, *__):
+        flags = flags_of(command)
         calls.append(flags)
         folder = Path(flags["model_dir"])
         (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
@@ -121,8 +121,8 @@ def test_what_cannot_be_done_in_the_hours_is_refused(started, monkeypatch):
     for typed, rule in (("0", "above 0"), ("-1", "above 0"), ("soon", "a number"), ("99999", "at most 10,000")):
         refused(f"hours .*{rule}", launch, typed, "mini")
     refused("bert_model .* must be one of large, base", launch, "24", "huge")
-    refused("DATASET=wiki is not prepared", launch, "24", "mini", "wiki")
-    message = r"hours \(position 1\) is 0.05: 545 updates of 32 .* at least 0.092 hours, or a smaller model \(tiny\)$"
+    refused("0 sets of data.* DATASET=wiki", launch, "24", "mini", "wiki")
+    message = r"hours \(position 1\) is 0.05: 545 updates of 32 .* at least 0.092 hours, or take a smaller model$"
     refused(message, launch, "0.05", "mini")
     started.rate = 3000.0
     monkeypatch.setenv("RESULTS_DIR", str(started.folder / "other"))

@@ -14,7 +14,7 @@ from benchmarks import finetuning_sweeps
 from bert_tf.base.errors import UserError
 from bert_tf.base.machine.hardware import GIB
 from bert_tf.launch.__main__ import main as launch
-from bert_tf.launch.recipes import RECIPES, find_recipe
+from bert_tf.launch.recipes import find_recipe, find_recipes
 from bert_tf.memory.plan import Device
 from tests.launch.helpers import ROOT, prepare, pretend_machine, values_of
 from tests.processes import answer
@@ -72,47 +72,39 @@ CALLS = {
         (SMALL, "SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=2", "launcher = srun"),
         (SMALL, "HOSTS=a:1,b:1 SLURM_JOB_ID=7", "launcher = mpirun"),
         (SMALL.replace(" 2 1 1 20", " 1 1 1 20"), "", "num_gpus = 1; launcher = none"),
-        (SMALL, "RESTARTS=3 MAX_HOURS=1.5", "restarts = 3; max_hours = 1.5"),
         (SMALL, "DATASET=SAMPLE PACKING=yes", "dataset = sample; packing = true"),
         (" ".join(LAMB.split()[:7] + LAMB.split()[8:]), "", r"error: num_gpus seems to be missing \(position 8\)"),
-        (LAMB + " more", "", "error: 16 arguments, but there are 15: train_batch_size_phase1 .* surplus is from 'more' on"),
+        (LAMB + " more", "", "error: 16 arguments, but there are 15, .*: train_batch_size_phase1 .* surplus is from 'more' on"),
         ("0", "", r"error: train_batch_size_phase1 \(position 1\) is '0': must be a whole number of at least 1"),
-        ("64 8 8 -1", "", r"error: learning_rate_phase1 \(position 4\) is '-1': must be a number above 0"),
         (first(5, LAMB, "fp8"), "", "error: .* is 'fp8': must be one of fp32, tf32, fp16, bf16"),
         (first(6, LAMB, "yes"), "", r"error: use_xla \(position 7\) is 'yes': must be one of true, false"),
         ("1 1 8 1e-3 1e-3 fp16 true 9999 0 0 9999 1 1 1", "", "error: num_gpus is 9999, but at most"),
         ("8 1000000", "", "error: phase 2: 4,096,000,000 sequences in an update .*make one smaller"),
-        (first(8, LAMB, "8000"), "", r"error: warmup_steps_phase1 \(position 9\) is 8000: must be at most .* 7038"),
+        (first(8, LAMB, "8000"), "", "error: phase 1, .* warmup_steps=8000 is more than num_train_steps=7038"),
         ("8192 6e-3 fp16 8 0.2843 7038 200 false", "", r"error: .*\(position 2\) is '6e-3'.*--help shows the order"),
-        (SMALL, "DRY_RUN=maybe", "error: DRY_RUN=maybe: must be 1, 0, true"),
         (SMALL, "HOSTS=a:1,a:1", "error: .*'a:1' is not a host's name and number of ranks, once each"),
-        (SMALL, "HOSTS=-a:1,b:1", "error: .*'-a:1' is not a host's name"),
-        (SMALL, "HOSTS=a:0,b:2", "error: .*'a:0' is not a host's name"),
         (SMALL, "HOSTS=a:1,b:2", "error: num_gpus is 2, but HOSTS=a:1,b:2 has 3 rank"),
         (SMALL, "HOSTS=a:1,b:1 LAUNCHER=srun", "error: HOSTS is for mpirun and horovodrun"),
         (SMALL, "LAUNCHER=ssh", "error: LAUNCHER=ssh: must be one of srun, mpirun, horovodrun, none"),
         (SMALL, "LAUNCHER=none", "error: LAUNCHER=none starts one process, but num_gpus is 2"),
         (SMALL, "LAUNCHER=mpirun CONTAINER_IMAGE=x", "error: LAUNCHER=mpirun: only srun starts ranks in CONTAINER_IMAGE"),
         (SMALL, "RESULTS_DIR=/dev/null/x", "error: RESULTS_DIR=/dev/null/x: /dev/null is a file, and must be"),
-        (SMALL, "INIT_CHECKPOINT=base", r"error: bert_model \(position 15\) is tiny, 2 layers of 128, but .* 12 "),
-        (SMALL, "XLA_FLAGS=--nonsense", "error: XLA_FLAGS: TensorFlow has no flag --nonsense, and would abort"),
-        (SMALL, "NO_NEXT_SENTENCE=1 DATA_FORMAT=records", "error: NO_NEXT_SENTENCE=1: records were cut"),
-        (SMALL, "WHOLE_WORD_MASKING=1", "error: WHOLE_WORD_MASKING=1: records were cut.*DATA_FORMAT=tokens"),
-        (SMALL, "EARLY_STOPPING=2", "error: early_stopping=2 counts evaluations: give eval_steps, too"),
-        (SMALL, "DATASET=books", "note: DATASET=books is not prepared for"),
+        (SMALL, "INIT_CHECKPOINT=base", r"error: bert_model \(position 15\) is tiny, .* 2 .* 128, but .* 12 "),
+        (SMALL, "EARLY_STOPPING=2", "error: phase 1, of 18 updates: early_stopping=2 counts evaluations: give eval_steps, too"),
+        (SMALL, "DATASET=books", "note: 0 sets of data.* DATASET=books"),
         (SMALL, "INIT_CHECKPOINT=/nonexistent", "note: INIT_CHECKPOINT=/nonexistent: there is no checkpoint"),
-        (SMALL, "NO_NEXT_SENTENCE=1", "note: no dataset is prepared .* as tokens"),
+        (SMALL, "NO_NEXT_SENTENCE=1", "note: 0 sets of data.* DATA_FORMAT=tokens"),
     ],
     "pretraining_lamb_phase1": [
         (SMALL.replace(" 20 ", " 9 "), "", "updates_phase1 = 8"),
-        (SMALL.replace(" 20 ", " 1 "), "", "error: .*phase 1 would have no update"),
+        (SMALL.replace(" 20 ", " 1 "), "", "error: phase 1, of 0 updates: num_train_steps=0: must be"),
     ],
     "pretraining_lamb_phase2": [
-        (SMALL.replace(" 20 ", " 9 "), "", "error: .*phase 2 would have no update"),
+        (SMALL.replace(" 20 ", " 9 "), "", "error: phase 2, of 0 updates: num_train_steps=0: must be"),
     ],
     "pretraining_adam": [
         (ADAM, "", "global_batch_size = 128; effective_learning_rate = 0.0008; updates = 1144000"),
-        (first(11, ADAM, "64 80"), "", "error: max_predictions_per_seq=80: must be at most max_seq_length=64"),
+        (first(11, ADAM, "64 80"), "", "error: .*: max_predictions_per_seq=80: must be at most max_seq_length=64"),
     ],
     "pretraining_budget": [
         ("0", "", r"error: hours \(position 1\) is '0': must be a number above 0"),
@@ -126,25 +118,19 @@ CALLS = {
             ("", f"SLURM_JOB_NUM_NODES=4 SLURM_NTASKS_PER_NODE=8 PHASE={phase} {variables}", run_sub(phase, old, new))
             for phase, variables, old, new in [
                 (1, "BATCHSIZE=16 LEARNING_RATE=1.875e-4 NUM_ACCUMULATION_STEPS=128", "", ""),
-                (2, "BATCHSIZE=4", "16 2", "16 4"),
                 (1, "BATCHSIZE=auto", "16 2", "auto 2"),
-                (2, "LEARNING_RATE=1e-3", "1.25e-4", "1e-3"),
-                (1, "NUM_ACCUMULATION_STEPS=64", "128 512", "64 512"),
                 (2, "WARMUP_STEPS=9", "2000 200", "2000 9"),
                 (1, "PRECISION=bf16 USE_XLA=false", "fp16 true", "bf16 false"),
                 (1, "TRAIN_STEPS=9000 SAVE_CHECKPOINT_STEPS=5", "7820 100", "9000 5"),
-                (1, "EVAL_BATCH_SIZE=4 BERT_MODEL=large", " 8 ", " 4 "),
             ]
         ),
         ("", "SLURM_NTASKS=32 SLURM_JOB_NUM_NODES=4", "global_batch_size_phase1 = 65536; global_batch_size_phase2 = 32768; updates_phase1 = 7038; updates_phase2 = 1564; srun = srun --ntasks=32 --ntasks-per-node=8 --distribution=block --kill-on-bad-exit=1 --mpi=none --cpu-bind=none; launcher = srun"),
-        ("64 8", "", "error: 2 arguments, but there are 0: it takes variables only .* surplus is from '64' on"),
+        ("64 8", "", "error: 2 arguments, but there are 0, besides the variables .* surplus is from '64' on"),
         ("", "PHASE=3", "error: PHASE=3: must be one of 1, 2"),
-        ("", "LEARNING_RATE=-1e-4 PHASE=2", "error: LEARNING_RATE=-1e-4: must be a number above 0"),
-        ("", "WARMUP_STEPS=3000 PHASE=2", r"error: warmup_steps_phase2 \(position 10\) is 3000: must be at most the phase's 1564"),
+        ("", "LEARNING_RATE=-1e-4 PHASE=2", r"error: learning_rate_phase2 \(position 5\) is '-1e-4': must be a number above 0"),
         ("", "BATCH_SIZE=32", "error: BATCH_SIZE=32: run.sub reads no such variable; did you mean BATCHSIZE?"),
         ("", "LEARNING_RATE_PHASE2=1e-4 PHASE=2", "error: .*did you mean LEARNING_RATE?"),
         ("", "NUM_GPUS=4", "error: .*did you mean sbatch's -N and --ntasks-per-node?"),
-        ("", "RESULT_DIR=/x", "error: .*did you mean RESULTS_DIR?"),
         ("", "SLURM_JOB_NUM_NODES=4(x2)", r"error: SLURM_JOB_NUM_NODES=4\(x2\): must be a whole number"),
     ],
     "squad": [
@@ -153,7 +139,7 @@ CALLS = {
         ("/workspace/checkpoints/bert_uncased.pt 2.0 24", "", r"error: batch_size_per_gpu \(position 1\) is '/workspace"),
         (first(5, SQUAD, "4"), "", r"error: seq_length \(position 6\) is '4': must be a whole number of at least 8"),
         (first(5, SQUAD, "384 381"), "", "error: doc_stride=381 is as long as a window of max_seq_length=384"),
-        (SQUAD.replace(WEIGHTS, "base"), "", r"error: bert_model \(position 8\) is large, 24 layers of 1024, but .* 12 "),
+        (SQUAD.replace(WEIGHTS, "base"), "", r"error: bert_model \(position 8\) is large, .* 24 .* 1024, but .* 12 "),
         (SQUAD.replace(WEIGHTS, "none"), "", r"error: checkpoint is 'none' \(random weights\), which needs VOCAB_FILE"),
         (SQUAD, "EVAL_STEPS=1.5", "error: eval_steps=1.5: above 1 it is a number of updates"),
         (SQUAD, "SQUAD_DIR=/nonexistent", "note: .*train-v1.1.json does not exist; download it with data/bertPrep.py"),
@@ -178,22 +164,22 @@ CALLS = {
     ],
     "biobert/rel_chemprot": [
         ("x 16 1e-5 true fp32 true 2", "", "cased = true; global_batch_size = 32; eval_batch_size = 16 (default)"),
-        ("base 8 1e-6 false fp16 true 1 512 large", "", r"error: bert_model \(position 9\) is large, 24 layers of"),
+        ("base 8 1e-6 false fp16 true 1 512 large", "", r"error: bert_model \(position 9\) is large, .* 24 "),
         ("", "BIOBERT_DIR=/x", "note: /x/ChemProt has no train.tsv and no dev.tsv and no test.tsv, with index, .*; BIOBERT_DIR"),
     ],
     "biobert/run_pretraining-pubmed_base_phase_1": [
         ("", "", "global_batch_size = 65536; effective_learning_rate = 0.00154; updates = 19531"),
         ("128 3.2e-5 true", "", "max_predictions_per_seq = 20; init_checkpoint = download/google_pretrained_weights/cased_L-12_H-768_A-12/bert_model.ckpt"),
         ("128", "INIT_CHECKPOINT=other", "init_checkpoint = other"),
-        ("8 1e-4 false fp16 true 16 300 200", "", r"error: warmup_steps \(position 7\) is 300: must be at most the phase's 200"),
+        ("8 1e-4 false fp16 true 16 300 200", "", "error: phase 1, .* warmup_steps=300 is more than num_train_steps=200"),
         ("", "", "note: .*L-12_H-768_A-12/bert_model.ckpt: there is no checkpoint"),
-        ("", "INIT_CHECKPOINT=base", "note: DATASET=pubmed_baseline is not prepared for .* one uncased vocabulary"),
+        ("", "INIT_CHECKPOINT=base", "note: 0 sets of data.*DATASET=pubmed_baseline, cased=False"),
     ],
     "biobert/run_pretraining-pubmed_base_phase_2": [
         (PUBMED_2, "INIT_CHECKPOINT=other", "init_checkpoint = some/checkpoint; global_batch_size = 32768"),
         ("some/checkpoint", "", "learning_rate = 2.9e-4 (default); warmup_steps = 434 (default); train_steps = 4340 (default); eval_batch_size = 26 (default)"),
         ("", "", r"error: init_checkpoint \(position 1\) is '': must be a text, not empty"),
-        ("base 1 1 true", "DATASET=sample", "note: DATASET=sample is not prepared for .* with one cased vocabulary"),
+        ("base 1 1 true", "DATASET=sample", "note: 0 sets of data.*DATASET=sample, cased=True"),
     ],
     "biobert/biobert_finetune_train_benchmark": [
         ("rel_chemprot 4 tiny true", "", "num_gpu 4, task rel_chemprot, bert_model tiny, cased true, seq_length 128, batch_size 32, precision fp32, use_xla true"),
@@ -206,7 +192,6 @@ CALLS = {
     "finetune_train_benchmark": [
         ("base 4", "", "num_gpu = 4; batch_size = 8 (default)"),
         ("base 0", "", r"error: num_gpu \(position 2\) is '0'"),
-        ("base", "RESULTS_DIR=/dev/null", "error: RESULTS_DIR=/dev/null: /dev/null is a file, and"),
     ],
     "finetune_inference_benchmark": [
         ("large 8 8 fp16", "", r"error: precision \(position 3\) is '8': must be one of"),
@@ -270,7 +255,7 @@ def test_a_sweep_has_the_sizes_that_fit(call):
 
 
 def test_every_launcher_has_its_calls_and_a_script_of_its_name():
-    for name in RECIPES:
+    for name in find_recipes():
         assert {row[2].startswith("error: ") for row in CALLS[name]} == {True, False}, name
         is_called_so = name.endswith("benchmark") or "/" in name
         script = {"run_sub": "run.sub"}.get(name, f"{'' if is_called_so else 'run_'}{name}.sh")
@@ -291,7 +276,7 @@ def test_fewer_gpus_than_asked_for(call, tmp_path, monkeypatch):
 
 def test_help(capsys):
     for typed, expected in (
-        (["squad", "--help"], "usage: bash scripts/run_squad.sh"),
+        (["squad", "--help"], "values of squad, by position"),
         (["run_sub", "-h"], "variables"),
         (["--help"], "pretraining_lamb"),
     ):

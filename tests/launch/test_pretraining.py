@@ -30,11 +30,11 @@ def test_the_only_dataset_is_found_and_of_several_the_named_one(tmp_path):
     chosen = choose_data(tmp_path, None, LENGTHS)
     assert [(item.dataset, item.lengths) for item in chosen] == [("sample", (128, 20)), ("sample", (512, 80))]
     prepare(tmp_path, "wikicorpus_en")
-    message = r"2 sets of data are prepared .* \(sample as records and wikicorpus_en as records\): choose by DATASET="
+    message = "2 sets of data, .* found below .*_20/sample .*_20/wikicorpus_en .*; choose by DATASET="
     refused(message, choose_data, tmp_path, None, LENGTHS)
     assert choose_data(tmp_path, "WikiCorpus_en", LENGTHS)[1].dataset == "wikicorpus_en"
     prepare(tmp_path, lengths=[(128, 20)], parameters="_dupe_factor_9")
-    message = r"2 sets of data .*\(sample as records\): choose .* or move the folders"
+    message = "2 sets of data, .*DATASET=sample; .*choose .* or move the folders"
     refused(message, choose_data, tmp_path, "sample", LENGTHS)
 
 
@@ -42,7 +42,7 @@ def test_errors_list_what_was_found(tmp_path):
     refused("found below .*: nothing", choose_data, tmp_path, None, LENGTHS)
     prepare(tmp_path, "sample", lengths=[(128, 20)])
     (tmp_path / "tfrecord/begun/sample/training").mkdir(parents=True)
-    message = r"DATASET=sample is not prepared .*_20/sample \(128/20\).*no manifest"
+    message = r"0 sets of data.* DATASET=sample; found .*_20/sample \(128/20\).*no manifest"
     refused(message, choose_data, tmp_path, "sample", LENGTHS)
     prepare(tmp_path, lengths=[(512, 80)], sha="b")
     refused("one vocabulary", choose_data, tmp_path, None, LENGTHS)
@@ -52,10 +52,10 @@ def test_token_files_serve_both_phases(tmp_path):
     folder = prepare_tokens(tmp_path)
     prepare(tmp_path, lengths=[(128, 20)])
     assert [item.folder for item in choose_data(tmp_path, None, LENGTHS)] == [folder, folder]
-    message = r"as records; found below .*_20/sample \(128/20\), .*/sample \(all lengths\)"
+    message = r"DATA_FORMAT=records; found below .*_20/sample \(128/20\), .*/sample \(all lengths\)"
     refused(message, choose_data, tmp_path, None, LENGTHS, "records")
     prepare(tmp_path, lengths=[(512, 80)])
-    message = r"\(sample as records and sample as tokens\): choose .* DATA_FORMAT=records\|tokens"
+    message = r"2 sets of data.*; choose .* DATA_FORMAT=records\|tokens"
     refused(message, choose_data, tmp_path, None, LENGTHS)
     assert [item.lengths for item in choose_data(tmp_path, None, LENGTHS, "records")] == LENGTHS
     assert choose_data(tmp_path, None, LENGTHS, "tokens")[1].folder == folder
@@ -68,8 +68,8 @@ def test_token_files_serve_both_phases(tmp_path):
 def folder(tmp_path, monkeypatch):
     """Prepared data, and results in `run`; the programs do nothing but leave traces, or end with STAND_IN_CODE."""
 
-    def run(title, given, _):
-        flags = flags_of(given.command)
+    def run(_, command, *__):
+        flags = flags_of(command)
         model_dir = Path(flags["model_dir"])
         model_dir.mkdir(parents=True, exist_ok=True)
         with open(model_dir.parent / "calls.jsonl", "a") as file:

@@ -19,9 +19,11 @@ import pytest
 from bert_tf.base.errors import UserError
 from bert_tf.base.machine import launchers, software
 from bert_tf.base.machine.hardware import count_gpus, process_state
+from bert_tf.base.machine.launchers import START_CHECKS, Start
 from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.launch import job, slurm, start
 from bert_tf.launch import rank as wrapper
+from bert_tf.launch.environment import LaunchEnvironment
 from tests.launch.helpers import ROOT, pretend_machine
 from tests.processes import answer
 from tests.stand_ins import nvidia_smi
@@ -35,18 +37,21 @@ def test_visible_gpus(tmp_path, monkeypatch, visible, number):
     assert count_gpus({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}) == number
 
 
+def choose(num_ranks, environ):
+    return Start(num_ranks, 0, environ).launcher
+
+
 def refusal(num_ranks, environ):
     """The first problem that a launcher finds before it starts so many ranks; "" if there is none."""
     try:
-        for check in launchers.START_CHECKS:
-            check(num_ranks, 0, environ)
+        for check in START_CHECKS:
+            check(Start(num_ranks, 0, environ))
     except UserError as error:
         return str(error)
     return ""
 
 
 def test_choice_of_launcher(monkeypatch):
-    choose = launchers.choose_launcher
     pretend_machine(monkeypatch)
     assert [choose(1, {}), choose(2, {}), choose(2, {"SLURM_JOB_ID": "7"})] == ["none", "mpirun", "srun"]
     assert choose(2, {"LAUNCHER": "horovodrun"}) == "horovodrun" and refusal(2, {"LAUNCHER": "mpirun"}) == ""
@@ -57,7 +62,7 @@ def test_choice_of_launcher(monkeypatch):
     assert choose(2, {}) == "horovodrun" and refusal(2, {}) == ""
     assert "there is no srun" in refusal(2, {"LAUNCHER": "srun"})
     assert "there is no ssh on this machine's PATH" in refusal(2, {"HOSTS": "a,b"})
-    assert launchers.hosts_of({"HOSTS": "a:4, b"}) == {"a": 4, "b": 1}
+    assert Start(5, 0, {"HOSTS": "a:4, b"}).hosts == {"a": 4, "b": 1}
     assert "'a b:1' is not a host's name and number of ranks" in refusal(2, {"HOSTS": "a b:1"})
     pretend_machine(monkeypatch, horovod=False)
     assert choose(1, {}) == "none" and refusal(1, {}) == ""
@@ -100,50 +105,49 @@ def test_ranks_leave_and_read_their_addresses():
 
 
 def test_srun_and_hosts_spread_ranks_over_machines(monkeypatch):
-    environ = {"SLURM_JOB_NUM_NODES": "2"}
-    assert start.ranks_per_node(3, "mpirun", environ) == 3
-    assert start.ranks_per_node(3, "mpirun", {"HOSTS": "a:2,b"}) == 2
-    assert {"--ntasks=15", "--ntasks-per-node=8"} <= set(start.launcher_command("srun", 15, environ))
+    on_two = Start(15, 0, {"SLURM_JOB_NUM_NODES": "2", "LAUNCHER": "srun"})
+    assert Start(3, 0, {**on_two.environ, "LAUNCHER": "mpirun"}).ranks_per_node == 3
+    assert Start(3, 0, {"HOSTS": "a:2,b"}).ranks_per_node == 2
+    assert {"--ntasks=15", "--ntasks-per-node=8"} <= set(start.launcher_command(on_two))
     version = subprocess.CompletedProcess([], 0, "mpirun (Open MPI) 4.1.4", "")
     monkeypatch.setattr(start.subprocess, "run", lambda *_, **__: version)
     for launcher in ("mpirun", "horovodrun"):
-        command = " ".join(start.launcher_command(launcher, 3, {"HOSTS": "a:2,b"}, ["NCCL_DEBUG"]))
+        environ = {"LAUNCHER": launcher, "HOSTS": "a:2,b"}
+        command = " ".join(start.launcher_command(Start(3, 0, environ), ["NCCL_DEBUG"]))
         assert " -np 3 " in command and " -H a:2,b:1" in command
         assert (" -x NCCL_DEBUG" in command) == (launcher == "mpirun")  # horovodrun passes everything on
-        assert " -H " not in " ".join(start.launcher_command(launcher, 3, {}))
+        assert " -H " not in " ".join(start.launcher_command(Start(3, 0, {"LAUNCHER": launcher})))
 
 
 def test_ranks_share_the_cores(monkeypatch):
-    monkeypatch.setattr(start, "count_cores", lambda: 8)
+    monkeypatch.setattr(launchers, "count_cores", lambda: 8)
     for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "HOROVOD_FUSION_THRESHOLD"):
         monkeypatch.delenv(name, raising=False)
-    on_cpu = start.rank_environment(num_ranks=3, num_gpus=0)
+    on_cpu = start.rank_environment(Start(3, 0, {}))
     assert on_cpu["OMP_NUM_THREADS"] == on_cpu["TF_NUM_INTRAOP_THREADS"] == "2"
     assert on_cpu["HOROVOD_FUSION_THRESHOLD"] == "0"
-    assert start.rank_environment(16, 0)["OMP_NUM_THREADS"] == "1"
-    assert "OMP_NUM_THREADS" not in start.rank_environment(num_ranks=2, num_gpus=2)
+    assert start.rank_environment(Start(16, 0, {}))["OMP_NUM_THREADS"] == "1"
+    assert "OMP_NUM_THREADS" not in start.rank_environment(Start(2, 2, {}))
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
-    assert start.rank_environment(3, 0)["OMP_NUM_THREADS"] == "5"
+    assert start.rank_environment(Start(3, 0, {}))["OMP_NUM_THREADS"] == "5"
 
 
 # --- Logs and codes ------------------------------------------------------------------------------
 
 
 def run_job(tmp_path, program, num_ranks=1, launcher="none"):
-    (tmp_path / "program.py").write_text(program)
-    return job.run("it", a_job(tmp_path, "program.py", num_ranks, launcher), [])
-
-
-def a_job(tmp_path, program="absent", num_ranks=1, launcher="none"):
-    environ = {**os.environ, "LAUNCHER": launcher}
-    return job.Job([str(tmp_path / program)], num_ranks, 0, tmp_path / "logs", environ)
+    """Of a program, or of one that is not there."""
+    if program:
+        (tmp_path / "program.py").write_text(program)
+    environment = LaunchEnvironment({**os.environ, "LAUNCHER": launcher})
+    return job.run("it", [str(tmp_path / "program.py")], num_ranks, tmp_path / "logs", environment)
 
 
 def test_a_program_that_is_killed_or_cannot_be_started(tmp_path, capfd):
+    assert run_job(tmp_path, "") != 0
+    assert "No such file" in capfd.readouterr().out
     assert run_job(tmp_path, "import os; print('here', flush=True); os.kill(os.getpid(), 9)") == 137
     assert "here" in capfd.readouterr().out
-    assert job.run("it", a_job(tmp_path), []) != 0
-    assert "absent" in capfd.readouterr().out
 
 
 def test_a_host_that_does_not_share_the_results_folder(tmp_path):
@@ -184,17 +188,15 @@ NO_HOST = (
         ({"rank_0.exit": "75 1.0", "launcher.log": NO_LOG}, [signal.SIGUSR1], STOPPED_EXIT_CODE, "", "no log"),
         # Without Horovod's traceback.
         ({"launcher.log": NO_HOST}, [], 1, "  ssh: Could not resolve hostname a\n", "frozen"),
-        # A rank that was killed cannot say why; one that stood still was killed by us.
+        # A rank that was killed cannot say why.
         ({"rank_1.exit": "137 1.0", "rank_1.log": "x\n"}, [], 137, "rank 1 was killed (SIGKILL)", "rank 0"),
         ({"rank_1.exit": "1 1.0", "rank_1.log": "x\n"}, [], 1, "rank 1 ended first, with code 1:\n  x", "was killed"),
-        ({"rank_0.exit": "137 1.0", "rank_0.log": "it has stood still for 20 s"}, [], 137, "", "was killed"),
     ],
 )
-def test_what_is_said_of_an_end(tmp_path, capsys, monkeypatch, files, received, code, said, not_said):
-    monkeypatch.setenv("HOSTS", "a:1,b:1")
+def test_what_is_said_of_an_end(tmp_path, capsys, files, received, code, said, not_said):
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    assert job._exit_code(a_job(tmp_path, "", 2, "horovodrun"), tmp_path, code, received) == code
+    assert job._exit_code(tmp_path, Start(2, 0, {"LAUNCHER": "horovodrun"}), code, received) == code
     shown = capsys.readouterr().err
     assert said in shown and not_said not in shown
     assert ("troubleshooting.md" in shown) == (code == 1 and "rank_1.exit" not in files)
@@ -215,8 +217,8 @@ def start_launcher(tmp_path, program, num_ranks=1, launcher="none"):
     (tmp_path / "program.py").write_text(program)
     command = [str(tmp_path / "program.py"), str(tmp_path / "process_")]
     code = (
-        "import os, sys, pathlib; from bert_tf.launch.job import Job, run; sys.exit(run('it', Job("
-        f"{command!r}, {num_ranks}, 0, pathlib.Path({str(tmp_path / 'logs')!r}), os.environ), []))"
+        "import os, sys, pathlib; from bert_tf.launch.job import LaunchEnvironment, run; sys.exit(run('it', "
+        f"{command!r}, {num_ranks}, pathlib.Path({str(tmp_path / 'logs')!r}), LaunchEnvironment(os.environ)))"
     )
     streams = dict(stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     process = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "LAUNCHER": launcher}, **streams)

@@ -15,16 +15,16 @@ from bert_tf.launch.environment import LaunchEnvironment
 
 @pytest.fixture
 def train(tmp_path, monkeypatch):
-    """Trains with starts that end as a list says: exit code, newest checkpoint, signals. Returns the code, the first
-    flag of each start (its hours), and the pauses."""
+    """Trains with starts that end as a list says: exit code, newest checkpoint, signals. Returns the code, the command
+    of each start, and the pauses."""
 
     def answer(ends, **variables):
         ends, flags, pauses = iter(ends), [], []
 
-        def run(_, job, received):
-            flags.append(job.command[2])
+        def run(_, command, __, ___, environment):
+            flags.append(command)
             code, update, *signals = next(ends)
-            received += signals
+            environment.signals += signals
             if update:
                 (tmp_path / f"run/checkpoints/ckpt-{update:08d}").mkdir(parents=True, exist_ok=True)
             return code
@@ -44,8 +44,13 @@ def train(tmp_path, monkeypatch):
     [
         ("0", [(137, 5)], [], ""),
         # Crashes with progress may be any number; those without are counted in a row.
-        ("1", [(137, 5), (1, 10), (134, 15), (139, 20), (0, 25)], [2.0] * 4, "137 (SIGKILL); in 2 s it goes on from"),
-        ("3", [(1, 0), (1, 5), *[(1, 5)] * 4], [4, 2, 4, 8, 16], "4 starts in a row made no checkpoint after update 5"),
+        (
+            "1",
+            [(137, 5), (1, 10), (134, 15), (139, 20), (0, 25)],
+            [2.0] * 4,
+            "137 (SIGKILL); starts in a row without a checkpoint after update 5: 0 of 1",
+        ),
+        ("3", [(1, 0), (1, 5), *[(1, 5)] * 4], [4, 2, 4, 8, 16], "update 5: 4 of 3; given up"),
         # What the user has done is final.
         *(("3", [end], [], "") for end in [(0, 5), (2, 5), (75, 5), (130, 5), (143, 5), (1, 5, signal.SIGTERM)]),
     ],
@@ -62,5 +67,6 @@ def test_each_start_gets_the_hours_that_are_left(train, monkeypatch, capsys):
     clock = types.SimpleNamespace(monotonic=lambda: 3600 * next(hours, 2.0))
     monkeypatch.setattr("bert_tf.launch.environment.time", clock)
     code, starts, _ = train([(1, 0)] * 2, RESTARTS="9", MAX_HOURS="2")
-    assert (code, starts) == (STOPPED_EXIT_CODE, ["--max_hours=2.0000", "--max_hours=0.5000"])
+    assert (code, len(starts)) == (STOPPED_EXIT_CODE, 2)
+    assert "--max_hours=2.0000" in starts[0] and "--max_hours=0.5000" in starts[1]
     assert "MAX_HOURS=2 are over" in capsys.readouterr().out

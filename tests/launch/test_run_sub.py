@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from bert_tf.base.machine import launchers, software
+from bert_tf.base.machine import software
+from bert_tf.base.machine.launchers import Start
 from bert_tf.launch import pretraining, run_sub
 from bert_tf.launch.arguments import Typed
 from tests.launch.helpers import ROOT, VARIABLES, prepare
@@ -127,9 +128,11 @@ def test_ranks_in_a_container(job):
 
 def test_a_container_needs_srun_and_what_writes_the_report_outside_of_it(job, monkeypatch):
     monkeypatch.setenv("PATH", "")
-    refused("there is no srun on this machine's PATH", launchers.check_launcher, 1, 0, job)
+    refused("there is no srun on this machine's PATH", Start(1, 0, job).check_launcher)
     monkeypatch.setattr(software.importlib.util, "find_spec", lambda name: None if name == "plotly" else name)
-    refused("has no plotly: '.* -m pip install jinja2 numpy plotly'", launchers.check_tensorflow, 1, 0, job)
+    refused(
+        "has no plotly: the reports need '.* -m pip install jinja2 numpy plotly'", Start(1, 0, job).check_tensorflow
+    )
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,8 @@ ADDRESSES = ("198.18.0.1", "198.18.0.2")
 NUM_UPDATES = 100
 LAUNCH = """
 import os, pathlib, sys
-from bert_tf.launch.job import Job, run
-sys.exit(run("training", Job(sys.argv[4:], int(sys.argv[1]), 0, pathlib.Path(sys.argv[2]), os.environ), []))
+from bert_tf.launch.job import LaunchEnvironment, run
+sys.exit(run("training", sys.argv[4:], int(sys.argv[1]), pathlib.Path(sys.argv[2]), LaunchEnvironment(os.environ)))
 """
 # What the documents promise: all ranks have ended.
 LIMIT_SECS = 60
@@ -76,23 +76,17 @@ class Hosts:
         (self.folder / "ssh").chmod(0o755)
         names = [f"{address} {name}\n" for address, name in zip(ADDRESSES, self.names)]
         (self.folder / "hosts").write_text("".join(["127.0.0.1 localhost\n", *names]))
-        for folder in (self.folder / "own", self.own(0), self.own(1), Path("/run/sshd")):
-            folder.mkdir(exist_ok=True)
+        Path("/run/sshd").mkdir(exist_ok=True)
         for number, address in enumerate(ADDRESSES):
             self.ip("-n", self.names[number], "address", "add", f"{address}/30", "dev", "eth0")
             for device in ("lo", "eth0"):
                 self.ip("-n", self.names[number], "link", "set", device, "up")
             self._servers.append(self.on(number, [TOOLS["sshd"], "-D", "-e", "-f", self.folder / "sshd_config"]))
 
-    def own(self, number):
-        """What a host sees as the folder "own"."""
-        return self.folder / f"own_{number}"
-
     def on(self, number, arguments, **options):
         """A process on a host, which has the host's name."""
         name = self.names[number]
-        mounts = {self.folder / "hosts": "/etc/hosts", self.own(number): self.folder / "own"}
-        become = " && ".join([f"hostname {name}", *(f"mount --bind {there} {here}" for there, here in mounts.items())])
+        become = f"hostname {name} && mount --bind {self.folder / 'hosts'} /etc/hosts"
         rename = [TOOLS["unshare"], "--uts", "--mount", "sh", "-c", f'{become} && exec "$@"', "sh"]
         return subprocess.Popen([TOOLS["ip"], "netns", "exec", name, *rename, *map(str, arguments)], **options)
 
@@ -180,16 +174,3 @@ def test_a_run_on_two_hosts_whose_link_is_cut(hosts, dataset, tmp_path, launcher
     assert weights(cut, NUM_UPDATES) == weights(undisturbed, NUM_UPDATES)
     losses = [{record["update"]: record["total_loss"] for record in events(run, "train")} for run in (cut, undisturbed)]
     assert losses[0] == losses[1]
-
-
-def test_hosts_that_see_other_files_under_the_same_path(hosts, dataset, tmp_path):
-    for number in range(2):
-        write_dataset(hosts.own(number) / "records", shards=(70, 64, 3 + number))
-        shutil.copy(dataset / "bert_config.json", hosts.own(number) / "records")
-    process = hosts.launch("horovodrun", tmp_path / "run", hosts.folder / "own/records")
-    output, _ = process.communicate(timeout=300)
-    words = f"rank 1 on {hosts.names[1]} has other data in --input_files than rank 0 on {hosts.names[0]}"
-    assert process.returncode == 2 and f"error: {words}" in output, output
-    process = hosts.launch("horovodrun", hosts.folder / "own/run", dataset)
-    output, _ = process.communicate(timeout=300)
-    assert process.returncode == 1 and f"error: no log of rank 1 on {hosts.names[1]}: it does not see" in output, output

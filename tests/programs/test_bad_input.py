@@ -20,7 +20,7 @@ from bert_tf.base.errors import as_user_error
 from bert_tf.launch.__main__ import main as launch
 from bert_tf.launch.environment import SETTINGS
 from bert_tf.launch.prepared_data import find_data
-from bert_tf.launch.recipes import RECIPES, find_recipe
+from bert_tf.launch.recipes import find_recipe, find_recipes
 from bert_tf.settings.declaration import settings_of, with_variable
 from bert_tf.settings.programs import PRETRAINING
 from bert_tf.tasks.task import settings_classes
@@ -56,7 +56,7 @@ def is_refusal(code, message):
 VARIABLES = [each.variable for each in with_variable(*SETTINGS) if each.variable not in ("DRY_RUN", "CONTAINER_IMAGE")]
 
 
-@pytest.mark.parametrize("recipe", [name for name in RECIPES if find_recipe(name).arguments])
+@pytest.mark.parametrize("recipe", [name for name in find_recipes() if find_recipe(name).arguments])
 def test_positional_arguments_and_variables(recipe, tmp_path, monkeypatch, capfd):
     chooser = random.Random(recipe)
     arguments = find_recipe(recipe).arguments

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from bert_tf.base.errors import LostRankError
-from bert_tf.launch.job import Job, run
+from bert_tf.launch.environment import LaunchEnvironment
+from bert_tf.launch.job import run
 from bert_tf.ranks import connect as module
 from bert_tf.ranks import horovod_workers, rendezvous
 from bert_tf.ranks.connect import connect
-from tests import processes
 from tests.refusals import refused
 from tests.stand_ins import nvidia_smi
 
@@ -38,36 +38,27 @@ def test_gpus_that_tensorflow_cannot_use_are_no_reason_to_train_on_the_cpu(two_g
     assert connect(use_horovod=False).size == 1
 
 
-def test_a_program_refuses_before_it_reads_anything(two_gpus, tmp_path):
-    """Or goes on, by a flag: then the next thing that is wrong is named."""
-    flags = [f"--model_dir={tmp_path / 'run'}", f"--train_file={tmp_path / 'absent'}", "--mode=train"]
-    for more, is_refused in (["--device=auto"], True), (["--device=cpu"], False):
-        done = processes.run([sys.executable, str(ROOT / "run_squad.py"), *flags, *more])
-        assert done.returncode == 2 and ("TensorFlow has 0" in done.stderr) == is_refused, done.stderr
-        assert not (is_refused and (tmp_path / "run").exists())
-
-
 @pytest.mark.parametrize(
-    "gpus, see_the_same, local_rank, expected",
+    "gpus, local_rank, taken",
     [
-        (["gpu"], [True, False, False], 2, 0),  # as Slurm's --gpus-per-task and --gpu-bind have it
-        (["gpu"], [True, False, True], 0, f"ranks 0, 2 on {platform.node()} see the same GPU"),
-        (["a", "b"], [True, True], 1, 1),
-        (["a", "b"], [True, True, True], 2, r"rank 0 is number 2 on its machine, which has 2 GPU\(s\)"),
+        (["gpu"], 2, []),  # the only one that it sees, as Slurm's --gpus-per-task and --gpu-bind have it
+        (["a", "b"], 1, ["b"]),
+        (["a", "b"], 2, r"rank 0 is number 2 on its machine, which has 2 GPU\(s\)"),
     ],
 )
-def test_which_gpu_a_rank_takes(monkeypatch, gpus, see_the_same, local_rank, expected):
-    """If it sees one, that one; if it sees all, that of its number on its machine."""
-    monkeypatch.setattr(module, "list_gpus", lambda: ["GPU 0: A GPU (UUID: x)"])
-
-    def gather(mine):
-        return np.array([mine if same else mine + 1 for same in see_the_same])
-
-    workers = SimpleNamespace(rank=0, local_rank=local_rank, gather=gather)
-    if isinstance(expected, int):
-        assert module._gpu_number(gpus, workers) == expected
+def test_which_gpu_a_rank_takes(monkeypatch, gpus, local_rank, taken):
+    chosen = []
+    growth = SimpleNamespace(set_memory_growth=lambda *_: None)
+    config = SimpleNamespace(
+        list_physical_devices=lambda _: gpus, experimental=growth, set_visible_devices=lambda gpu, _: chosen.append(gpu)
+    )
+    monkeypatch.setattr(module, "tf", SimpleNamespace(config=config))
+    workers = SimpleNamespace(rank=0, local_rank=local_rank, gather=lambda vector: vector[np.newaxis])
+    monkeypatch.setattr(module, "connect_horovod", lambda: workers)
+    if isinstance(taken, str):
+        refused(taken, connect, use_horovod=True)
     else:
-        refused(expected, module._gpu_number, gpus, workers)
+        assert connect(use_horovod=True).hosts == [platform.node()] and chosen == taken
 
 
 # --- Ranks that do not fit -----------------------------------------------------------------------
@@ -132,6 +123,6 @@ def test_two_ranks_of_which_one_never_comes(tmp_path, monkeypatch):
     program.write_text(PROGRAM)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     logs = tmp_path / "logs"
-    assert run("it", Job([str(program)], 2, 0, logs, {**os.environ, "LAUNCHER": "horovodrun"}), []) == 1
+    assert run("it", [str(program)], 2, logs, LaunchEnvironment({**os.environ, "LAUNCHER": "horovodrun"})) == 1
     (log,) = logs.glob("*/rank_0.log")
     assert "error: rank 1 of 2 has not started within 1 s" in log.read_text()

@@ -17,6 +17,11 @@ from pathlib import Path
 GIB = 1 << 30
 # Where the kernel shows all cgroups, and those of this process.
 CGROUPS, MEMBERSHIP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+# The files of a controller's limits: of version 2, then of version 1; a cgroup has those of one of them.
+_LIMIT_FILES = {
+    "cpu": ("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us"),
+    "memory": ("memory.max", "memory.limit_in_bytes"),
+}
 # Variables in which launchers tell a process its rank.
 _RANK_VARIABLES = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 # Matches lines of TensorFlow's log that say why it found no GPU.
@@ -34,18 +39,13 @@ def rank_number(environ: Mapping[str, str]) -> int:
 
 def count_gpus(environ: Mapping[str, str]) -> int:
     """The number of GPUs that a program may use: those that nvidia-smi lists, less what CUDA_VISIBLE_DEVICES hides."""
-    present = len(list_gpus())
+    present = sum(line.startswith("GPU ") for line in ask_nvidia_smi("-L"))
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return present
     chosen = (entry.strip() for entry in visible.split(",") if entry.strip())
     # As CUDA interprets it: a negative index ends the list.
     return min(present, len(list(itertools.takewhile(lambda entry: not entry.startswith("-"), chosen))))
-
-
-def list_gpus() -> list[str]:
-    """One line with model and UUID for each GPU that nvidia-smi lists; empty if there is no nvidia-smi."""
-    return [line for line in ask_nvidia_smi("-L") if line.startswith("GPU ")]
 
 
 def ask_nvidia_smi(*arguments: str) -> list[str]:
@@ -74,17 +74,9 @@ def count_cores() -> int:
 
     The "number of CPUs" of a container or batch job is often such a quota; 2.5 cores count as 2.
     """
-    quotas = []
-    for folder, is_version_1 in _cgroups("cpu"):
-        if is_version_1:
-            words = [_read(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
-        else:
-            words = _read(folder / "cpu.max").split()
-        if len(words) == 2 and all(word.isdigit() and int(word) for word in words):  # no limit: "max", or -1
-            quotas.append(int(words[0]) / int(words[1]))
     # macOS has no affinity.
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, int(min([allowed, *quotas])))
+    return max(1, int(min([allowed, *(quota / period for quota, period in _cgroup_limits("cpu"))])))
 
 
 def memory_limit() -> int | None:
@@ -92,9 +84,7 @@ def memory_limit() -> int | None:
 
     Version 1 reports a limit larger than any machine's memory if none is set.
     """
-    names = {True: "memory.limit_in_bytes", False: "memory.max"}
-    texts = (_read(folder / names[is_version_1]).strip() for folder, is_version_1 in _cgroups("memory"))
-    return min((int(text) for text in texts if text.isdigit()), default=None)
+    return min((limit for (limit,) in _cgroup_limits("memory")), default=None)
 
 
 def total_memory() -> int:
@@ -150,8 +140,8 @@ def _kib(file: str) -> dict[str, int]:
     return {words[0].rstrip(":"): int(words[1]) for words in lines if words and words[-1] == "kB"}
 
 
-def _cgroups(controller: str) -> Iterator[tuple[Path, bool]]:
-    """The folders of this process's cgroups up to their root, each with whether it is of version 1."""
+def _cgroup_limits(controller: str) -> Iterator[list[int]]:
+    """The numbers of each limit that is set in this process's cgroups, up to their root."""
     for line in _read(MEMBERSHIP).splitlines():
         _, controllers, name = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
@@ -160,7 +150,9 @@ def _cgroups(controller: str) -> Iterator[tuple[Path, bool]]:
         root = CGROUPS / controller if controllers else CGROUPS
         folder = root / name.lstrip("/")
         for cgroup in {root, *(above for above in (folder, *folder.parents) if root in above.parents)}:
-            yield cgroup, bool(controllers)
+            words = " ".join(_read(cgroup / file) for file in _LIMIT_FILES[controller]).split()
+            if words and all(word.isdigit() for word in words):  # no limit: "max", or -1
+                yield [int(word) for word in words]
 
 
 def _read(file: Path) -> str:

@@ -1,11 +1,9 @@
-"""What starts the ranks, on which machines, and what keeps them from being started.
-
-A check raises `UserError`, or `MissingError` for what may be otherwise where or when the real run starts. The launchers
-make all of them (`START_CHECKS`), and the doctor tells what they say.
-"""
+"""What starts the ranks, on which machines, and what keeps them from being started."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import re
 import shutil
 import sys
@@ -24,32 +22,6 @@ _HOST = re.compile(r"([^\s:-][^\s:]*):?([1-9]\d{0,5})?", re.ASCII)
 _MAX_RANKS_PER_MACHINE = 64
 
 
-# --- Where ranks run, and what starts them -------------------------------------------------------
-
-
-def hosts_of(environ: Mapping[str, str]) -> dict[str, int]:
-    """``a:4,b`` -> the number of ranks by host, 1 if it is omitted; empty if HOSTS is not set. Raises `UserError`."""
-    hosts: dict[str, int] = {}
-    text = environ.get("HOSTS")
-    for entry in text.split(",") if text else ():
-        host = _HOST.fullmatch(entry.strip())
-        if not host or host[1] in hosts:
-            rule = "a host's name and number of ranks, once each, as in a:4,b:4"
-            raise UserError(f"HOSTS={text}: {entry!r} is not {rule}")
-        hosts[host[1]] = int(host[2] or 1)
-    return hosts
-
-
-def uses_container(environ: Mapping[str, str]) -> bool:
-    """Whether Slurm starts each rank in an image, with NVIDIA's Pyxis; the launcher itself stays outside."""
-    return bool(environ.get("CONTAINER_IMAGE"))
-
-
-def count_nodes(environ: Mapping[str, str]) -> int:
-    """The number of machines in HOSTS, or in the Slurm allocation; 1 outside of one."""
-    return len(hosts_of(environ)) or slurm_count(environ, "SLURM_JOB_NUM_NODES") or 1
-
-
 def slurm_count(environ: Mapping[str, str], name: str) -> int:
     """One of Slurm's numbers; 0 if it is not set. Raises `UserError` if it is no number."""
     try:
@@ -58,83 +30,129 @@ def slurm_count(environ: Mapping[str, str], name: str) -> int:
         raise UserError(f"{name}={environ[name]}: {error}; Slurm sets it, unset yours") from None
 
 
-def choose_launcher(num_ranks: int, environ: Mapping[str, str]) -> str:
-    """LAUNCHER if set, else what is installed; `check_launcher` says what keeps it from working."""
-    if uses_container(environ):
-        return "srun"
-    if environ.get("LAUNCHER"):
-        return environ["LAUNCHER"]
-    hosts = hosts_of(environ)
-    if num_ranks == 1 and not hosts:
-        return "none"
-    if "SLURM_JOB_ID" in environ and shutil.which("srun") and not hosts:
-        return "srun"
-    return "mpirun" if software.horovod_has_mpi() and shutil.which("mpirun") else "horovodrun"
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """The start of ranks on this machine, or on those that the environment names.
+
+    A check raises `UserError`, or `MissingError` for what may be otherwise where or when the real run starts. The
+    launchers make all of them (`START_CHECKS`), and the doctor tells what they say. None starts a program.
+
+    Attributes:
+      num_gpus: those of this machine that the ranks may use; 0: they compute on the CPU.
+    """
+
+    num_ranks: int
+    num_gpus: int
+    environ: Mapping[str, str]
+
+    @functools.cached_property
+    def hosts(self) -> dict[str, int]:
+        """``a:4,b`` in HOSTS -> the number of ranks by host, 1 if it is omitted; empty if it is not set."""
+        hosts: dict[str, int] = {}
+        text = self.environ.get("HOSTS")
+        for entry in text.split(",") if text else ():
+            host = _HOST.fullmatch(entry.strip())
+            if not host or host[1] in hosts:
+                raise UserError(
+                    f"HOSTS={text}: {entry!r} is not a host's name and number of ranks, once each, as in a:4,b:4"
+                )
+            hosts[host[1]] = int(host[2] or 1)
+        return hosts
+
+    @property
+    def uses_container(self) -> bool:
+        """Whether Slurm starts each rank in an image, with NVIDIA's Pyxis; the launcher itself stays outside."""
+        return bool(self.environ.get("CONTAINER_IMAGE"))
+
+    @property
+    def num_nodes(self) -> int:
+        """The number of machines in HOSTS, or in the Slurm allocation; 1 outside of one."""
+        return len(self.hosts) or slurm_count(self.environ, "SLURM_JOB_NUM_NODES") or 1
+
+    @property
+    def ranks_per_node(self) -> int:
+        """The largest number of ranks on one machine; without HOSTS only srun uses several machines."""
+        if self.hosts:
+            return max(self.hosts.values())
+        return -(-self.num_ranks // self.num_nodes) if self.launcher == "srun" else self.num_ranks
+
+    @property
+    def num_threads(self) -> int:
+        """Of each rank on the CPU: its share of a machine's cores."""
+        return max(1, count_cores() // self.ranks_per_node)
+
+    @functools.cached_property
+    def launcher(self) -> str:
+        """LAUNCHER if set, else what is installed; `check_launcher` says what keeps it from working."""
+        if self.uses_container:
+            return "srun"
+        if self.environ.get("LAUNCHER"):
+            return self.environ["LAUNCHER"]
+        if self.num_ranks == 1 and not self.hosts:
+            return "none"
+        if "SLURM_JOB_ID" in self.environ and shutil.which("srun") and not self.hosts:
+            return "srun"
+        return "mpirun" if software.horovod_has_mpi() and shutil.which("mpirun") else "horovodrun"
+
+    def check_number(self) -> None:
+        """Checks whether so many ranks can be meant, and whether each has a GPU, if any is used."""
+        most = self.num_nodes * max(_MAX_RANKS_PER_MACHINE, count_cores())
+        if self.num_ranks > most:
+            raise UserError(f"num_gpus is {self.num_ranks}, but at most {most} ranks can be started here")
+        num_gpus = self.num_gpus * self.num_nodes
+        if 0 < num_gpus < self.num_ranks:
+            raise UserError(
+                f"num_gpus is {self.num_ranks}, but {num_gpus} GPU(s) can be used (CUDA_VISIBLE_DEVICES); ask for at "
+                "most that many, or for the CPU by DEVICE=cpu"
+            )
+
+    def check_tensorflow(self) -> None:
+        """Checks TensorFlow; a container's Python checks its own, and then this one only writes the reports."""
+        if self.uses_container:
+            remedy = f"the reports need '{sys.executable} -m pip install {' '.join(_FOR_REPORTS)}'"
+            check_installed(_FOR_REPORTS, remedy)
+        else:
+            check_installed(["tensorflow"], f"{SETUP} sets everything up")
+            software.check_tensorflow(self.num_gpus)
+
+    def check_launcher(self) -> None:
+        """Checks that what would start the ranks is there, and goes with LAUNCHER, HOSTS and CONTAINER_IMAGE."""
+        typed, num_named = self.environ.get("LAUNCHER", ""), sum(self.hosts.values())
+        launcher = "srun" if self.uses_container else typed
+        if typed not in ("", launcher):
+            raise UserError(f"LAUNCHER={typed}: only srun starts ranks in CONTAINER_IMAGE; unset one of them")
+        if self.hosts and launcher in ("srun", "none"):
+            raise UserError("HOSTS is for mpirun and horovodrun; with srun sbatch names the hosts: unset it")
+        if self.hosts and num_named != self.num_ranks:
+            raise UserError(f"num_gpus is {self.num_ranks}, but HOSTS={self.environ['HOSTS']} has {num_named} rank(s)")
+        if launcher == "none" and self.num_ranks > 1:
+            raise UserError(
+                f"LAUNCHER=none starts one process, but num_gpus is {self.num_ranks}: unset it, or ask for 1"
+            )
+        # A dry run may be made elsewhere than on the cluster, with which srun comes.
+        for needed, error in (("srun", MissingError), ("mpirun", UserError), ("ssh", UserError)):
+            if needed in (launcher, "ssh" if self.hosts else "") and not shutil.which(needed):
+                raise error(
+                    f"there is no {needed} on this machine's PATH, which LAUNCHER, HOSTS or CONTAINER_IMAGE needs"
+                )
+
+    def check_horovod(self) -> None:
+        """Checks that this Python has the Horovod that the ranks need."""
+        if self.uses_container or self.launcher == "none":
+            return
+        if software.horovod_library() is None:
+            raise MissingError(
+                f"{self.launcher} needs Horovod, which is not installed: {SETUP} builds it where a C++ compiler is "
+                "(g++, make); num_gpus=1 works without, where neither LAUNCHER nor HOSTS is set"
+            )
+        software.check_horovod(software.tensorflow_version())
+        if self.environ.get("LAUNCHER") == "mpirun" and not software.horovod_has_mpi():
+            raise UserError(
+                f"LAUNCHER=mpirun needs a Horovod with MPI: install an MPI, delete .venv, type {SETUP}; or horovodrun"
+            )
 
 
-# --- What keeps ranks from being started ---------------------------------------------------------
-
-# All checks have the same arguments: how many ranks shall be started; how many GPUs of this machine they may use, none
-# if they compute on the CPU; and the environment.
-
-
-def check_number(num_ranks: int, num_gpus: int, environ: Mapping[str, str]) -> None:
-    """Checks whether so many ranks can be meant, and whether each has a GPU, if any is used."""
-    num_nodes = count_nodes(environ)
-    most = num_nodes * max(_MAX_RANKS_PER_MACHINE, count_cores())
-    if num_ranks > most:
-        raise UserError(f"num_gpus is {num_ranks}, but at most {most} ranks can be started on {num_nodes} machine(s)")
-    if 0 < num_gpus * num_nodes < num_ranks:
-        found = f"{num_gpus * num_nodes} GPU(s) can be used (CUDA_VISIBLE_DEVICES)"
-        ways = "ask for at most that many, or for the CPU by DEVICE=cpu"
-        raise UserError(f"num_gpus is {num_ranks}, but {found}; {ways}")
-
-
-def check_tensorflow(_: int, num_gpus: int, environ: Mapping[str, str]) -> None:
-    """Checks TensorFlow; a container's Python checks its own, and then this one only writes the reports."""
-    if uses_container(environ):
-        ways = f"'{sys.executable} -m pip install {' '.join(_FOR_REPORTS)}', with which the reports are written"
-        check_installed(_FOR_REPORTS, ways)
-    else:
-        check_installed(["tensorflow"], f"{SETUP} sets everything up")
-        software.check_tensorflow(num_gpus)
-
-
-def check_launcher(num_ranks: int, _: int, environ: Mapping[str, str]) -> None:
-    """Checks that what would start the ranks is there, and goes with LAUNCHER, HOSTS and CONTAINER_IMAGE."""
-    hosts, typed = hosts_of(environ), environ.get("LAUNCHER", "")
-    launcher = "srun" if uses_container(environ) else typed
-    if typed not in ("", launcher):
-        raise UserError(f"LAUNCHER={typed}: only srun starts ranks in CONTAINER_IMAGE; unset one of them")
-    if hosts and launcher in ("srun", "none"):
-        raise UserError("HOSTS is for mpirun and horovodrun; with srun sbatch names the hosts: unset it")
-    if hosts and sum(hosts.values()) != num_ranks:
-        raise UserError(f"num_gpus is {num_ranks}, but HOSTS={environ['HOSTS']} has {sum(hosts.values())} rank(s)")
-    if launcher == "none" and num_ranks > 1:
-        raise UserError(f"LAUNCHER=none starts one process, but num_gpus is {num_ranks}: unset it, or ask for 1")
-    # A dry run may be made elsewhere than on the cluster, with which srun comes.
-    for needed, error in (("srun", MissingError), ("mpirun", UserError), ("ssh", UserError)):
-        if needed in (launcher, "ssh" if hosts else "") and not shutil.which(needed):
-            raise error(f"there is no {needed} on this machine's PATH, which LAUNCHER, HOSTS or CONTAINER_IMAGE needs")
-
-
-def check_horovod(num_ranks: int, _: int, environ: Mapping[str, str]) -> None:
-    """Checks that this Python has the Horovod that the ranks need."""
-    launcher = choose_launcher(num_ranks, environ)
-    if uses_container(environ) or launcher == "none":
-        return
-    if software.horovod_library() is None:
-        one = "num_gpus=1 works without, where neither LAUNCHER nor HOSTS is set"
-        builds = f"{SETUP} builds it where a C++ compiler is (g++, make)"
-        raise MissingError(f"{launcher} needs Horovod, which is not installed: {builds}; {one}")
-    software.check_horovod(software.tensorflow_version())
-    if environ.get("LAUNCHER") == "mpirun" and not software.horovod_has_mpi():
-        ways = f"install an MPI, delete .venv, type {SETUP}; or horovodrun"
-        raise UserError(f"LAUNCHER=mpirun needs a Horovod with MPI: {ways}")
-
-
-# All of them; none starts a program.
-START_CHECKS = (check_number, check_tensorflow, check_launcher, check_horovod)
+START_CHECKS = (Start.check_number, Start.check_tensorflow, Start.check_launcher, Start.check_horovod)
 
 
 def check_installed(modules: Sequence[str], remedy: str) -> None:

@@ -5,12 +5,9 @@ Neither is imported, so that the answer is there before anything that takes time
 
 from __future__ import annotations
 
-import functools
 import importlib.metadata
 import importlib.util
 import json
-import mmap
-import os
 import re
 import runpy
 from collections.abc import Iterator, Mapping
@@ -18,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import check_file
 from bert_tf.base.machine.hardware import compute_capabilities
 
 SETUP = "'bash scripts/setup.sh'"
@@ -49,47 +45,25 @@ def tensorflow_version() -> str | None:
 
 
 def check_tensorflow(num_gpus: int) -> None:
-    """Checks the version of the installed TensorFlow, its Keras, XLA's flags, and its code for the GPUs."""
+    """Checks the version of the installed TensorFlow, its Keras, and its code for the GPUs."""
     if version := tensorflow_version():
         check_version(version)
     check_gpu_code(_read_build_info(), num_gpus)
-    for variable in ("XLA_FLAGS", "TF_XLA_FLAGS"):
-        check_xla_flags(variable, os.environ.get(variable, "").strip())
-
-
-def check_xla_flags(variable: str, given: str) -> None:
-    """Checks the flags in one of XLA's variables, or in the file that it names: at another one TensorFlow aborts.
-
-    Its libraries hold the names of all flags, as C strings; where they do not, nothing is known.
-    """
-    if given and not given.startswith("--"):
-        check_file(Path(given), f"{variable} is a file of flags, or flags that begin with --")
-        given = Path(given).read_text(encoding="utf-8")
-    for flag in (word.partition("=")[0] for word in given.split() if word.startswith("-")):
-        is_known = flag.startswith("--") and _libraries_hold(flag[2:])
-        if not is_known and _libraries_hold("xla_dump_to"):
-            raise UserError(f"{variable}: TensorFlow has no flag {flag}, and would abort; correct it, or leave it out")
-
-
-@functools.cache
-def _libraries_hold(name: str) -> bool:
-    """Whether a library of TensorFlow has this C string."""
-    for library in _files("tensorflow", "*.so*"):
-        with open(library, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            if content.find(name.encode() + b"\0") >= 0:
-                return True
-    return False
 
 
 def check_version(version: str) -> None:
     """Checks whether the project runs on this version of TensorFlow, and whether the Keras that it needs is there."""
     number = ".".join(version.split(".")[:2])
     if number not in SUPPORTED:
-        needed = f"{', '.join(SUPPORTED[:-1])} or {SUPPORTED[-1]} is needed"
-        raise UserError(f"TensorFlow {version} is installed; {needed}: {SETUP} installs one (images: docs/machines.md)")
+        raise UserError(
+            f"TensorFlow {version} is installed, and one of {', '.join(SUPPORTED)} is needed: {SETUP} installs one "
+            "(images: docs/machines.md)"
+        )
     if not contains_keras_2(version) and not is_installed("tf_keras"):
-        said = f"TensorFlow {version} contains Keras 3, and the model needs Keras 2, the package tf_keras"
-        raise UserError(f"{said}: {SETUP} installs it, or 'pip install --no-deps tf_keras=={number}.*'")
+        raise UserError(
+            f"TensorFlow {version} contains Keras 3, and the model needs Keras 2, the package tf_keras: {SETUP} "
+            f"installs it, or 'pip install --no-deps tf_keras=={number}.*'"
+        )
 
 
 def contains_keras_2(version: str) -> bool:
@@ -112,9 +86,10 @@ def check_gpu_code(build_info: Mapping[str, Any], num_gpus: int) -> None:
     without = [capability for capability in present if not _has_code(build_info, capability)]
     if without and num_gpus > len(present) - len(without):
         major, minor = max(without)
-        capability = f"{major}.{minor} (docs/machines.md says which has)"
-        ways = "CUDA_VISIBLE_DEVICES chooses another GPU, DEVICE=cpu (--device=cpu) the CPU"
-        raise UserError(f"this TensorFlow has no code for a GPU of compute capability {capability}; {ways}")
+        raise UserError(
+            f"this TensorFlow has no code for a GPU of compute capability {major}.{minor} (docs/machines.md says which "
+            "has); CUDA_VISIBLE_DEVICES chooses another GPU, DEVICE=cpu (--device=cpu) the CPU"
+        )
 
 
 def _has_code(build_info: Mapping[str, Any], capability: tuple[int, int]) -> bool:
@@ -125,10 +100,11 @@ def _has_code(build_info: Mapping[str, Any], capability: tuple[int, int]) -> boo
     cuda = tuple(map(int, re.findall(r"\d+", str(build_info.get("cuda_version")))[:2]))
     if cuda and cuda < _CUDA_FOR_BLACKWELL and capability >= _BLACKWELL:
         return False
-    for kind, major, minor in _CODE.findall(" ".join(build_info["cuda_compute_capabilities"])):
-        if (int(major), int(minor)) <= capability and (kind == "compute" or int(major) == capability[0]):
-            return True
-    return False
+    codes = _CODE.findall(" ".join(build_info["cuda_compute_capabilities"]))
+    return any(
+        (int(major), int(minor)) <= capability and (kind == "compute" or int(major) == capability[0])
+        for kind, major, minor in codes
+    )
 
 
 def _read_build_info() -> Mapping[str, Any]:
@@ -163,5 +139,7 @@ def check_horovod(version: str | None) -> None:
     file = next(_files("horovod", "metadata.json"), None)
     built_for = json.loads(file.read_text(encoding="utf-8")).get("tensorflow") if file else None
     if version and built_for and built_for.split(".")[:2] != version.split(".")[:2]:
-        said = f"Horovod was built for TensorFlow {built_for}, and TensorFlow {version} is installed"
-        raise UserError(f"{said}: {SETUP} builds it again; one process (num_gpus=1) works without")
+        raise UserError(
+            f"Horovod was built for TensorFlow {built_for}, and TensorFlow {version} is installed: {SETUP} builds it "
+            "again; one process (num_gpus=1) works without"
+        )
