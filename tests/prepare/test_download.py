@@ -16,7 +16,7 @@ import pytest
 from bert_tf.prepare.fetching import sources
 from bert_tf.prepare.fetching.download import download, unpack
 from bert_tf.prepare.fetching.fetch import Client
-from bert_tf.prepare.running.stage import set_aside
+from bert_tf.prepare.running.stage import read_stage
 from tests.preparation import contents, write
 from tests.processes import answer
 from tests.refusals import refused
@@ -75,14 +75,18 @@ def test_files_of_a_dataset_and_nothing_to_do_then(server, tmp_path, capsys):
 
 
 def test_what_verify_has_found_broken_is_fetched_again(server, tmp_path, capsys):
+    """As published, even where the user had placed it."""
     source = squad(server, {"a.json": b"published", "b.json": b"b"})
+    write(tmp_path / "squad/a.json", "published")
     served(server, tmp_path, "squad", source)
     before = manifest_of(tmp_path / "squad")
     path = tmp_path / "squad/a.json"
-    path.replace(set_aside(path))
+    path.write_bytes(b"publisheD")
+    read_stage(tmp_path / "squad/manifest.json", "download").note_damaged(["a.json"])
     served(server, tmp_path, "squad", source)
     assert (tmp_path / "squad/a.json").read_bytes() == b"published"
-    assert manifest_of(tmp_path / "squad") == before
+    after = manifest_of(tmp_path / "squad")
+    assert after["shards"]["files"][0].pop("url") and after == before
     assert len(server.pages["/b.json"].requests) == 1
 
 

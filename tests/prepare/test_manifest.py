@@ -101,7 +101,7 @@ def test_lost_and_shortened_files_are_made_again(tmp_path, capsys):
     (tmp_path / "part_2").write_bytes(b"te")
     with stage(tmp_path) as again:
         assert list(again.finished) == ["part_1"] and not again.is_done
-        assert "2 of 3 files" in capsys.readouterr().out
+        assert "2 files below" in capsys.readouterr().out
         finish(again, tmp_path, names)
     with stage(tmp_path) as last:
         assert last.is_done

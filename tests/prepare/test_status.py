@@ -63,8 +63,8 @@ def test_running_and_stopped_stages_tell_how_far_they_are(tmp_path, capsys, cloc
     with stage() as second:
         add(second, 3)
     output = said(capsys, tmp_path)
-    assert "stopped: 4 of 12 files (33%), 2.00s/ files, 00:16 of work left" in output
-    assert "the same command continues" in output and "with num_training_shards 10" in output
+    assert "stopped, the same command continues: 4 of 12 files (33%), 2.00s/ files, 00:16 of work left" in output
+    assert "with num_training_shards 10" in output
 
 
 def test_formatting_counts_its_input(tmp_path, capsys, clock):
@@ -82,7 +82,7 @@ def test_formatting_counts_its_input(tmp_path, capsys, clock):
         clock[0] += 10
         stage.add_checkpoint({"input_bytes": 1_000_000})
     output = said(capsys, tmp_path)
-    assert "stopped: 1.00M of 4.00MB (25%), 100kB/s, 00:30 of work left" in output
+    assert "continues: 1.00M of 4.00MB (25%), 100kB/s, 00:30 of work left" in output
 
 
 def test_a_dataset_with_its_parts(tmp_path, capsys):

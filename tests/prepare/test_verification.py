@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.prepare.running.stage import Stage, set_aside
+from bert_tf.prepare.running.stage import Stage, read_stage
 from bert_tf.prepare.sharding import sharding
 from bert_tf.records.manifest import FileEntry
 from bert_tf.records.shard import load_index
@@ -66,33 +66,31 @@ def cut(path: Path) -> None:
 
 
 def copy_of_first(path: Path) -> None:
-    shutil.copy(path.with_name(re.sub(r"\d", "0", path.name)), path)
-
-
-def miscount(path: Path) -> None:
-    rewrite(path, lambda content: content["shards"]["test"][0]["counts"].update(num_instances=1))
+    shutil.copy(path.with_name(re.sub(r"_\d", "_0", path.name)), path)
 
 
 # What is damaged, how, and what is said.
 DAMAGE = {
     "record": (f"{TRAINING}1.tfrecord", flipped(40, record=3), r"_1.tfrecord: record 3 at byte \d+ is damaged"),
     "gone": (f"{TRAINING}0.tfrecord", Path.unlink, "custom_training_0.tfrecord: cannot be read: No such file"),
-    "no index": (f"{TRAINING}0.tfrecord.index", Path.unlink, "_0.tfrecord.index: is missing, damaged or"),
-    "index": (f"{TEST}1.tfrecord.index", flipped(-1), "_1.tfrecord.index: is missing, damaged or"),
-    "other index": (f"{TRAINING}1.tfrecord.index", copy_of_first, "_1.tfrecord.index: is missing, damaged or"),
     "vocab.txt": ("tfrecord/*/custom/vocab.txt", flipped(0), "vocab.txt: is gone, or not the vocabulary"),
     "tokens": (TOKENS, flipped(100), "custom_training_1.tokens: token file .*: block 0 of 64 KiB is damaged"),
-    "pairs": (f"{TOKENS}.32.pairs", flipped(100), "1.tokens.32.pairs: is damaged, or was drawn from another"),
-    "segments": (f"{TOKENS}.32.segments", cut, "1.tokens.32.segments: is damaged, or"),
     "text": (f"{SHARDED}/training/custom_training_2.txt", flipped(100), "_2.txt: has other bytes"),
-    "count": ("tfrecord/*/*/manifest.json", miscount, "holds .* records, its manifest says 1"),
     "formatted": (f"{FORMATTED}.txt", flipped(9), "custom_one_document_per_line.txt: has other bytes"),
     "vocabulary": ("vocab/custom/vocab.txt", flipped(0), "vocab/custom: BROKEN\n  vocab.txt: has other bytes"),
+}
+# Of files that whoever reads the data makes again.
+DERIVED = {
+    "index": (f"{TEST}1.tfrecord.index", flipped(-1), "_1.tfrecord.index: is damaged or that of"),
+    "other index": (f"{TRAINING}1.tfrecord.index", copy_of_first, "_1.tfrecord.index: is damaged or that of"),
+    "pairs": (f"{TOKENS}.32.pairs", flipped(100), "1.tokens.32.pairs: is damaged, or was drawn from another"),
+    "other pairs": (f"{TOKENS}.32.pairs", copy_of_first, "1.tokens.32.pairs: is damaged, or was drawn from another"),
+    "segments": (f"{TOKENS}.32.segments", cut, "1.tokens.32.segments: is damaged, or"),
 }
 
 
 def damage(work: Path, name: str) -> str:
-    pattern, change, message = DAMAGE[name]
+    pattern, change, message = {**DAMAGE, **DERIVED}[name]
     (path,) = work.glob(pattern)
     change(path)
     return message
@@ -125,15 +123,32 @@ def test_damage_is_named_and_repaired_to_the_same_bytes(prepared, work, capsys, 
     run(work, "verify")
 
 
+@pytest.mark.parametrize("name", DERIVED)
+def test_what_is_derived_is_removed_where_it_is_damaged(prepared, work, capsys, name):
+    message = damage(work, name)
+    refused("^broken: .*--repair", run, work, "verify")
+    assert re.search(message, capsys.readouterr().out)
+    run(work, "verify", "--repair")
+    whole, left = contents(prepared), contents(work)
+    (removed,) = whole.keys() - left.keys()
+    assert left == {path: content for path, content in whole.items() if path != removed}
+    assert f"{Path(DERIVED[name][0]).name.partition('*')[0]}" in removed
+    run(work, "verify")
+
+
 def test_what_only_a_person_can_repair_is_named(work, capsys):
-    """A total that is wrong, and a file that was not made here."""
+    """Counts that are wrong, and a file that was not made here."""
     rewrite(work / SHARDED / "manifest.json", lambda content: content["counts"].update(num_documents_training=7))
+    made = json.loads((records_folder(work) / "manifest.json").read_text())
+    made["shards"]["test"][0]["counts"]["num_tokens"] += 1
+    rewrite(records_folder(work) / "manifest.json", lambda content: content.update(made))
     stray = records_folder(work) / "training/custom_training_9.tfrecord"
     stray.write_bytes(b"")
     for options in ([], ["--repair"]):
         refused("repair it by hand, as said above", run, work, "verify", *options)
         output = capsys.readouterr().out
         assert "manifest.json: says num_documents_training 7, its files add up to 36" in output
+        assert f"says num_tokens {made['counts']['num_tokens']:,}, its files add up to" in output
         assert "custom_training_9.tfrecord: is not in the manifest" in output
     assert stray.exists()
 
@@ -185,8 +200,7 @@ def test_nothing_there_says_so(tmp_path):
 )
 def test_a_repair_that_was_killed_is_ended(prepared, work, action):
     damage(work, "text")
-    path = work / "sharded/custom/training/custom_training_2.txt"
-    os.replace(path, set_aside(path))
+    read_stage(work / "sharded/custom/manifest.json", "sharding").note_damaged(["training/custom_training_2.txt"])
     run(work, *action)
     assert contents(work) == contents(prepared)
 

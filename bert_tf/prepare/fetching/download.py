@@ -120,11 +120,16 @@ class Files:
     def needs(self, name: str, *, may_be_placed: bool = True) -> bool:
         """Whether a file must be fetched; one that the user has placed is used as it is, if that `may_be`."""
         made = self._stage.made_before.get(name)
-        is_there = may_be_placed and not (made and "url" in made.details) and (self.folder / name).is_file()
+        may_be_placed = may_be_placed and name not in self._stage.damaged and not (made and "url" in made.details)
+        is_there = may_be_placed and (self.folder / name).is_file()
         if is_there and name not in self._stage.finished:
             print(f"{self.dataset}: taking {self.folder / name} as placed there", flush=True)
             self.add(name, describe_file(self.folder / name))
         return name not in self._stage.finished
+
+    @property
+    def has_damaged(self) -> bool:
+        return bool(self._stage.damaged)
 
     def remedy(self, name: str) -> str:
         return f"fetch it by other means and put it there as {self.folder / name}"
@@ -199,7 +204,7 @@ def _fetch_files(files: Files) -> None:
 
 
 def _fetch_mrpc(files: Files) -> None:
-    if not all((files.folder / name).is_file() for name in mrpc.MADE_FILES):
+    if files.has_damaged or not all((files.folder / name).is_file() for name in mrpc.MADE_FILES):
         files.fetch_files()
         mrpc.make_files(files.folder, *(files.folder / remote.name for remote in files.source.files))
     for name in mrpc.MADE_FILES:

@@ -18,7 +18,7 @@ import json
 import os
 import time
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Callable, NamedTuple
 
@@ -72,11 +72,6 @@ def journal_path(manifest_path: Path) -> Path:
     return _beside(manifest_path, _JOURNAL)
 
 
-def set_aside(path: Path) -> Path:
-    """Where a damaged file is kept while its stage makes it again."""
-    return path.with_name(f".{path.name}.damaged")
-
-
 # The code that decides which bytes a stage writes.
 _CODE = ("bert_tf/prepare", "bert_tf/base", "bert_tf/text", "bert_tf/records", "bert_tf/batches")
 
@@ -102,10 +97,11 @@ class Journal(NamedTuple):
     header: Header
     time: float  # seconds since 1970
     program: dict[str, str]  # as `program_version`
-    # Each has "finished", a file's entry, or "checkpoint", a position in a single long file; and "time", unless it was
-    # copied from an earlier run's journal.
+    # Each has "finished", a file's entry; "checkpoint", a position in a single long file; or "damaged", the name of a
+    # file that --action verify has found damaged. And "time", unless it was copied from an earlier run's journal.
     steps: list[dict[str, Any]]
     finished: dict[str, FileEntry]
+    damaged: set[str]  # those that have not been made again
     checkpoint: dict[str, Any] | None  # the last one
 
 
@@ -124,18 +120,29 @@ def read_journal(path: Path) -> Journal | None:
         if not contents:
             return None
         first, *steps = contents
-        finished = [FileEntry.from_json(step["finished"]) for step in steps if "finished" in step]
-        checkpoints = [dict(step["checkpoint"]) for step in steps if "checkpoint" in step]
-        return Journal(
-            Header.from_json(first),
-            first["time"],
-            {name: first["program"][name] for name in program_version()},
-            list(map(dict, steps)),
-            {entry.file: entry for entry in finished},
-            checkpoints[-1] if checkpoints else None,
-        )
+        program = {name: first["program"][name] for name in program_version()}
+        finished: dict[str, FileEntry] = {}
+        damaged: set[str] = set()
+        checkpoint = None
+        for step in steps:
+            if "finished" in step:
+                entry = FileEntry.from_json(step["finished"])
+                finished[entry.file] = entry
+                damaged.discard(entry.file)
+            elif "damaged" in step:
+                damaged.add(step["damaged"])
+                finished.pop(step["damaged"], None)
+            else:
+                checkpoint = dict(step["checkpoint"])
+        return Journal(Header.from_json(first), first["time"], program, steps, finished, damaged, checkpoint)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{path} is damaged ({error}): delete it to begin this stage anew") from error
+
+
+def _begin_journal(manifest_path: Path, header: Header, steps: Iterable[Mapping[str, Any]]) -> None:
+    first = {**Header.to_json(header), "program": program_version(), "time": time.time()}
+    with atomic_file(journal_path(manifest_path)) as file:
+        file.writelines(map(_line, (first, *steps)))
 
 
 class Stage:
@@ -143,6 +150,7 @@ class Stage:
 
     A context manager that holds the stage's lock and turns disk errors into user errors.
     `finished` maps a file's name (relative to the manifest's folder) to its entry.
+    `damaged`: names of files that are there, but must be made again.
     A manifest called manifest.json has its folder to itself; one with a longer name may share its folder with others.
     `made_before`: the entries of the manifest, if there is one.
     `of_any_program`: the bytes do not depend on this program's version (downloads).
@@ -170,6 +178,7 @@ class Stage:
         self.checkpoint: dict[str, Any] | None = None
         self.is_done = False
         self.made_before: dict[str, FileEntry] = {}
+        self.damaged: set[str] = set()
         # The prefix of its files' names in a shared folder.
         self._shared_prefix = manifest_path.name.removesuffix(MANIFEST_NAME)
         self._journal_path = journal_path(manifest_path)
@@ -196,27 +205,26 @@ class Stage:
             gone = [name for name, entry in self.finished.items() if not entry.is_in(self.folder)]
             for name in gone:
                 del self.finished[name]
-            self.is_done = manifest is not None and not gone and not self._grows
-            if manifest is not None and gone:
+            again = [*gone, *sorted(self.damaged)]
+            self.is_done = manifest is not None and not again and not self._grows
+            if manifest is not None and again:
                 print(
-                    f"{len(gone)} of {len(gone) + len(self.finished)} files below {self.folder} are missing or have "
-                    f"another size; making them again: {gone[0]}{', ...' if len(gone) > 1 else ''}",
+                    f"{len(again)} files below {self.folder} are missing or damaged; making them again: {again[0]}"
+                    f"{', ...' if len(again) > 1 else ''}",
                     flush=True,
                 )
-            if self.is_done:
-                # A run that was killed right after writing the manifest leaves its journal and temporary files.
-                self.forget()
             self._remove_temporary_files()
-            if not self.is_done:
+            if self.is_done:
+                # A run that was killed right after writing the manifest leaves its journal.
+                self.forget()
+            else:
                 self._open_journal(stack)
             self._exit_stack = stack.pop_all()
         return self
 
     def __exit__(self, *exception: Any) -> bool | None:
-        # Workers of an earlier, killed run may have left some since this run began.
-        if self._journal is not None:
-            with contextlib.suppress(OSError):
-                self._remove_temporary_files()
+        with contextlib.suppress(OSError):
+            self._remove_temporary_files()
         return self._exit_stack.__exit__(*exception)
 
     def add(self, entry: FileEntry) -> None:
@@ -244,8 +252,6 @@ class Stage:
                 )
         write_json(self.manifest_path, manifest.to_json())
         self.is_done = True
-        for entry in manifest.entries:
-            set_aside(self.folder / entry.file).unlink(missing_ok=True)
         self.forget()
 
     def forget(self) -> None:
@@ -303,17 +309,18 @@ class Stage:
                 f"{'; '.join(differences)}. Continue it as it was begun, choose another BERT_PREP_WORKING_DIR, or "
                 f"delete {self._journal_path} to begin this stage anew"
             )
+        for name in journal.damaged:
+            self.finished.pop(name, None)
         self.finished.update(journal.finished)
-        self.checkpoint = journal.checkpoint
+        self.damaged, self.checkpoint = journal.damaged, journal.checkpoint
 
     def _open_journal(self, stack: contextlib.ExitStack) -> None:
         # Rewritten as a whole: appending to a last line that was cut short would damage the journal.
-        with atomic_file(self._journal_path) as file:
-            header = {**self._header.to_json(), "program": program_version(), "time": time.time()}
-            entries = [header, *({"finished": entry.to_json()} for entry in self.finished.values())]
-            if self.checkpoint is not None:
-                entries.append({"checkpoint": self.checkpoint})
-            file.writelines(map(_line, entries))
+        steps: list[dict[str, Any]] = [{"damaged": name} for name in sorted(self.damaged)]
+        steps += ({"finished": entry.to_json()} for entry in self.finished.values())
+        if self.checkpoint is not None:
+            steps.append({"checkpoint": self.checkpoint})
+        _begin_journal(self.manifest_path, self._header, steps)
         self._journal = stack.enter_context(open(self._journal_path, "ab"))  # noqa: SIM115
 
     def _write_journal(self, entry: Mapping[str, Any]) -> None:
@@ -376,6 +383,11 @@ class Prepared(NamedTuple):
     @property
     def folder(self) -> Path:
         return self.manifest_path.parent
+
+    def note_damaged(self, names: Iterable[str]) -> None:
+        """Has the stage's next run make these files again."""
+        steps = self.journal.steps if self.journal else []
+        _begin_journal(self.manifest_path, self.header, [*steps, *({"damaged": name} for name in names)])
 
     def find_vocab(self, *others: Path) -> Path | None:
         """The vocabulary that its files were made with: their copy of it, or one of the `others`."""
