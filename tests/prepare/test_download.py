@@ -186,11 +186,11 @@ def wiki(server, dates=("20240101", "20240120")):
     return sources.Source("dump", "wikicorpus_en", url=server.url("/enwiki/"))
 
 
-def add_dump(server, date, content, algorithm="sha1", sums=None):
+def add_dump(server, date, content, sums=None):
     articles = f"enwiki-{date}-pages-articles-multistream.xml.bz2"
-    digest = hashlib.new(algorithm, content).hexdigest()
+    digest = hashlib.sha1(content).hexdigest()
     text = sums if sums is not None else f"{'0' * 40}  enwiki-{date}-stub.gz\n{digest}  {articles}\n"
-    server.add(f"/enwiki/{date}/enwiki-{date}-{algorithm}sums.txt", text.encode())
+    server.add(f"/enwiki/{date}/enwiki-{date}-sha1sums.txt", text.encode())
     server.add(f"/enwiki/{date}/{articles}", content)
 
 

@@ -203,7 +203,7 @@ def test_a_shard_is_written_with_its_index_and_counted(tmp_path, shard_text):
         "num_padding_tokens": sum(32 - int(reader["input_mask"].sum()) for reader in readers),
     }
     assert index.lengths().sum() == counts["num_instance_tokens"]
-    total = total_counts({"training": [entry], "test": [entry]}, "num_instances")
+    total = total_counts({"training": [entry], "test": [entry]})
     assert total["num_instances"] == 2 * total["num_instances_test"] == 2 * len(readers)
     assert total["random_next_share"] == counts["num_random_next"] / len(readers)
     assert total["padding_share"] == pytest.approx(1 - index.lengths().mean() / 32)

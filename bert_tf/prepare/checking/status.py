@@ -58,22 +58,16 @@ def describe_stage(prepared: Prepared) -> Iterator[str]:
         yield f"{state}: {_progress(prepared, journal) if journal and journal.steps else 'nothing is finished yet'}"
     else:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(os.path.getmtime(prepared.manifest_path)))
-        num, size = len(prepared.entries), tqdm.format_sizeof(prepared.num_bytes)
-        yield f"done {when}: {num:,} file{'s' if num > 1 else ''}, {size}B"
-        if damaged := [entry.file for entry in prepared.entries if not entry.is_in(prepared.folder)]:
-            yield (
-                f"{len(damaged)} of them are gone or have another size, such as {damaged[0]}: "
-                "--action verify --repair makes them again"
-            )
+        yield f"done {when}: files {len(prepared.entries):,}, {tqdm.format_sizeof(prepared.num_bytes)}B"
         yield counts_in_words(prepared.manifest.counts)
         if prepared.stage == "create_token_files":
             drawn = ", ".join(settings.kind for settings in drawn_kinds(prepared.folder))
             yield drawn or "no pairs yet; training draws those that it needs"
-    arguments = {name: value for name, value in prepared.header.arguments.items() if value is not None}
-    if vocab := prepared.header.vocab:
-        arguments["vocabulary"] = f"of {vocab.size:,} pieces"
+    arguments = [f"{name} {value}" for name, value in prepared.header.arguments.items() if value is not None]
+    if prepared.header.vocab:
+        arguments.append(f"a vocabulary of {prepared.header.vocab}")
     if arguments:
-        yield "with " + ", ".join(f"{name} {value}" for name, value in arguments.items())
+        yield f"with {', '.join(arguments)}"
     yield str(prepared.folder)
 
 

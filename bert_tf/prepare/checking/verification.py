@@ -191,8 +191,7 @@ def _verify_and_repair(prepared: Prepared, options: PreparationOptions, layout: 
         return []
     else:
         faults = all_faults(prepared, task_pool_of(options, layout))
-    files = "1 file" if len(prepared.entries) == 1 else f"{len(prepared.entries):,} files"
-    print(f"{title}: {'BROKEN' if faults else f'whole, {files}'}", flush=True)
+    print(f"{title}: {'BROKEN' if faults else 'whole'}", flush=True)
     for fault in faults:
         print(f"  {fault.path.relative_to(prepared.folder)}: {fault.description}", flush=True)
     if options.repair:
@@ -217,8 +216,5 @@ def run_verify(options: PreparationOptions, layout: Layout) -> None:
         )
     broken = [fault for prepared in begun for fault in _verify_and_repair(prepared, options, layout)]
     if broken:
-        files = {fault.path for fault in broken}
-        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
-        is_by_hand = options.repair or all(fault.is_by_hand for fault in broken)
-        remedy = "repair it by hand, as said above" if is_by_hand else "--repair makes again what can be made"
-        raise UserError(f"broken: {broken[0].path}{more}; {remedy}")
+        remedy = "repair it by hand, as said above" if options.repair else "--repair makes again what can be made"
+        raise UserError(f"broken: {broken[0].path}, of {len({fault.path for fault in broken}):,} in all; {remedy}")

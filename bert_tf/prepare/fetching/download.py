@@ -23,7 +23,7 @@ from bert_tf.prepare.corpora import books, text_files, wiki
 from bert_tf.prepare.fetching import mrpc
 from bert_tf.prepare.fetching.fetch import Client, NotThereError, describe_file, or_else
 from bert_tf.prepare.fetching.sources import SOURCES, Archive, RemoteFile, Source, source_of
-from bert_tf.prepare.running.stage import Stage, clear_disk_errors
+from bert_tf.prepare.running.stage import Stage, clear_disk_errors, counts_in_words
 from bert_tf.records.manifest import FileEntry
 from bert_tf.settings.preparation import LICENSE_GROUPS
 
@@ -95,14 +95,14 @@ class Files:
         self.dataset, self.source, self.folder, self.client = dataset, source, folder, client
         self.manifest_path = folder / "manifest.json"
         self.license_groups = list(license_groups)
+        arguments = {"license_groups": self.license_groups} if source.kind == "articles" else {}
+        self._stage = Stage(
+            "download", dataset, self.manifest_path, arguments, [], of_any_program=True, grows=source.grows
+        )
 
     def make(self, fetch: Callable[[Files], None]) -> None:
         """Gets all files and writes the manifest, unless the manifest already lists them all."""
-        arguments = {"license_groups": self.license_groups} if self.source.kind == "articles" else {}
-        grows = self.source.grows
-        with Stage(
-            "download", self.dataset, self.manifest_path, arguments, [], of_any_program=True, grows=grows
-        ) as self._stage:
+        with self._stage:
             if not self._stage.is_done:
                 fetch(self)
             if self._stage.finished == self._stage.made_before:
@@ -110,12 +110,11 @@ class Files:
             if self._stage.is_done:
                 return
             entries = sorted(self._stage.finished.values(), key=lambda entry: entry.file)
-            num_bytes = sum(entry.num_bytes for entry in entries)
-            counts = collections.Counter(num_files=len(entries), num_bytes=num_bytes)
+            counts = collections.Counter(num_files=len(entries), num_bytes=sum(entry.num_bytes for entry in entries))
             for entry in entries:
                 counts.update(entry.details.get("counts", {}))
             self._stage.complete(dict(counts), {"files": entries})
-            print(f"{self.dataset}: {len(entries):,} files, {num_bytes / 1e6:,.1f} MB\n{self.folder}", flush=True)
+            print(f"{self.dataset}: {counts_in_words(counts)}\n{self.folder}", flush=True)
 
     def needs(self, name: str, *, may_be_placed: bool = True) -> bool:
         """Whether a file must be fetched; one that the user has placed is used as it is, if that `may_be`."""
@@ -164,12 +163,12 @@ class Files:
         top = unpacked / archive.top
         try:
             unpack(packed, unpacked, [f"{archive.top}/{name}" for name in missing.values()])
-            with or_else(f"delete {packed}, which is not the published archive"):
-                entries = {placed: describe_file(top / name, archive.files[name]) for placed, name in missing.items()}
-            for placed, entry in entries.items():
+            for placed, name in missing.items():
+                with or_else(f"delete {packed}, which is not the published archive"):
+                    entry = describe_file(top / name, archive.files[name])
                 path = self.folder / placed
                 path.parent.mkdir(parents=True, exist_ok=True)
-                os.replace(top / missing[placed], path)
+                os.replace(top / name, path)
                 sync(path.parent)
                 self.add(placed, dataclasses.replace(entry, details={"url": archive.url}))
         finally:
@@ -226,15 +225,13 @@ def _newest_dump(files: Files, name: str) -> RemoteFile:
     dates = sorted(set(_DATE_LINK.findall(files.client.text(url))), reverse=True)[:_NUM_DUMPS_TRIED]
     for date in dates:
         articles = f"{wiki_name}-{date}-pages-articles-multistream.xml.bz2"
-        for algorithm in ("sha1", "md5"):
-            try:
-                sums = files.client.text(f"{url}{date}/{wiki_name}-{date}-{algorithm}sums.txt")
-            except NotThereError:
-                continue
-            listed = re.search(rf"^([0-9a-f]+)\s+{re.escape(articles)}$", sums, re.MULTILINE)
-            if listed:
-                print(f"the newest complete dump is of {date}", flush=True)
-                return RemoteFile(f"{url}{date}/{articles}", name, f"{algorithm}:{listed[1]}")
+        try:
+            sums = files.client.text(f"{url}{date}/{wiki_name}-{date}-sha1sums.txt")
+        except NotThereError:
+            continue
+        if listed := re.search(rf"^([0-9a-f]+)\s+{re.escape(articles)}$", sums, re.MULTILINE):
+            print(f"the newest complete dump is of {date}", flush=True)
+            return RemoteFile(f"{url}{date}/{articles}", name, f"sha1:{listed[1]}")
     raise UserError(f"{url} lists no complete dump among its newest ({', '.join(dates) or 'there is none'})")
 
 

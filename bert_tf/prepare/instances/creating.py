@@ -115,15 +115,10 @@ class _Kind(NamedTuple):
     stage: str
     label: str
     suffix: str
-    unit: str  # the count that a manifest gives by split, too
 
 
-_TOKEN_FILES = _Kind("create_token_files", "token files", TOKENS_SUFFIX, "num_tokens")
-_RECORDS = _Kind("create_tfrecord_files", "records", ".tfrecord", "num_instances")
-
-
-def _make_file(task: tuple[Path, Path, Shard], make: Callable[..., FileEntry]) -> FileEntry:
-    return make(*task)
+_TOKEN_FILES = _Kind("create_token_files", "token files", TOKENS_SUFFIX)
+_RECORDS = _Kind("create_tfrecord_files", "records", ".tfrecord")
 
 
 class _Vocabulary(NamedTuple):
@@ -131,30 +126,31 @@ class _Vocabulary(NamedTuple):
     entry: VocabEntry
     casing: Casing
 
+    def in_folder(self, folder: Path) -> TokenSettings:
+        """Those of the copy in a stage's folder, which workers on other machines see; they may not see the file."""
+        return TokenSettings(str(folder / vocabulary.name_of_copy(self.file)), self.casing)
+
+
+def _make_file(task: tuple[Path, Path, Shard], make: Callable[..., FileEntry]) -> FileEntry:
+    return make(*task)
+
 
 def _make_from(
-    source: _Source,
-    stage: Stage,
-    kind: _Kind,
-    vocab: _Vocabulary,
-    maker: Callable[[TokenSettings], Callable[..., FileEntry]],
-    workers: TaskPool,
+    source: _Source, stage: Stage, kind: _Kind, vocab: _Vocabulary, make: Callable[..., FileEntry], workers: TaskPool
 ) -> None:
-    """Makes a file from each file of `source`, by what `maker` returns, called with (source, output, shard)."""
+    """Makes a file from each file of `source`, by ``make(source, output, shard)``."""
+    tasks: dict[str, dict[str, tuple[Path, Path, Shard]]] = {}
+    for split, entries in source.manifest.shards.items():
+        tasks[split] = {}
+        for number, entry in enumerate(entries):
+            name = Path(entry.file).with_suffix(kind.suffix).as_posix()
+            shard = Shard(SPLITS.index(split), number)
+            tasks[split][name] = source.folder / entry.file, stage.folder / name, shard
 
     def make_all(stage: Stage) -> Made:
-        # A copy in the working directory, which workers on other machines see; they may not see the original.
-        copy = vocabulary.copy_vocab(vocab.file, stage.folder)
-        make = functools.partial(_make_file, make=maker(TokenSettings(str(copy), vocab.casing)))
-        tasks: dict[str, dict[str, tuple[Path, Path, Shard]]] = {}
-        for split, entries in source.manifest.shards.items():
-            names = [Path(entry.file).with_suffix(kind.suffix).as_posix() for entry in entries]
-            tasks[split] = {
-                name: (source.folder / entry.file, stage.folder / name, Shard(SPLITS.index(split), number))
-                for number, (entry, name) in enumerate(zip(entries, names))
-            }
-        shards = make_files(stage, workers, make, tasks, kind.label)
-        return total_counts(shards, kind.unit), shards
+        vocabulary.copy_vocab(vocab.file, stage.folder)
+        shards = make_files(stage, workers, functools.partial(_make_file, make=make), tasks, kind.label)
+        return total_counts(shards), shards
 
     if counts := run_stage(stage, kind.label, stage.folder, make_all):
         unknown = UnknownTokens(counts["num_unknown_tokens"], counts["num_tokens"], vocab.casing)
@@ -191,11 +187,8 @@ def create_token_files(options: PreparationOptions, layout: Layout) -> None:
     arguments = {**vocab.casing.flags(), **{name: source.manifest.arguments[name] for name in _OF_SHARDS}}
     name = f"{_casing_in_names(vocab.casing)}_{_parameters_of_shards(source.manifest)}"
     stage = _stage(_TOKEN_FILES, layout.tokens / name / options.dataset, arguments, source, vocab)
-
-    def maker(tokens: TokenSettings) -> Callable[..., FileEntry]:
-        return functools.partial(make_token_file, settings=tokens)
-
-    _make_from(source, stage, _TOKEN_FILES, vocab, maker, task_pool_of(options, layout))
+    make = functools.partial(make_token_file, settings=vocab.in_folder(stage.folder))
+    _make_from(source, stage, _TOKEN_FILES, vocab, make, task_pool_of(options, layout))
 
 
 def _finished_tokens(options: PreparationOptions, layout: Layout) -> _Source:
@@ -219,7 +212,7 @@ def _pair_settings(options: PreparationOptions, single_segments: bool) -> PairSe
 
 
 def create_pairs(options: PreparationOptions, layout: Layout) -> None:
-    source, length = _finished_tokens(options, layout), options.max_seq_length
+    source = _finished_tokens(options, layout)
     settings = _pair_settings(options, options.no_next_sentence)
     settings.check()
     workers = task_pool_of(options, layout)
@@ -232,11 +225,7 @@ def create_pairs(options: PreparationOptions, layout: Layout) -> None:
     if not counts:
         print(f"nothing to do: all token files below {source.folder} have such {settings.kind}", flush=True)
         return
-    num = counts["num_instances"]
-    shares = {"padding_share": 1 - counts["num_instance_tokens"] / (num * length)}
-    if not settings.single_segments:
-        shares["random_next_share"] = counts["num_random_next"] / num
-    print(f"{settings.kind}: {counts_in_words({'num_instances': num, **shares})}\n{source.folder}", flush=True)
+    print(f"{settings.kind}: {counts_in_words(counts)}\n{source.folder}", flush=True)
 
 
 def create_tfrecord_files(options: PreparationOptions, layout: Layout) -> None:
@@ -269,8 +258,5 @@ def _create_records(options: PreparationOptions, layout: Layout, source: _Source
     }
     folder = layout.tfrecord / _tfrecord_folder(vocab.casing, pairs, rules, source.manifest) / options.dataset
     stage = _stage(_RECORDS, folder, arguments, source, vocab)
-
-    def maker(tokens: TokenSettings) -> Callable[..., FileEntry]:
-        return functools.partial(make_shard, settings=RecordSettings(tokens, pairs, rules))
-
-    _make_from(source, stage, _RECORDS, vocab, maker, task_pool_of(options, layout))
+    make = functools.partial(make_shard, settings=RecordSettings(vocab.in_folder(folder), pairs, rules))
+    _make_from(source, stage, _RECORDS, vocab, make, task_pool_of(options, layout))

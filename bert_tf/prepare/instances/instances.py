@@ -195,12 +195,14 @@ def make_shard(source: Path, output: Path, shard: Shard, *, settings: RecordSett
     return entry_of(output, sha256, dict(counts), num_instances=counts["num_instances"])
 
 
-def total_counts(shards: Mapping[str, Sequence[FileEntry]], unit: str) -> dict[str, float]:
-    """The sums of the files' counts, that of `unit` by split as well, and the shares computed from them."""
+def total_counts(shards: Mapping[str, Sequence[FileEntry]]) -> dict[str, float]:
+    """The sums of the files' counts, that of instances (else tokens) by split as well, and shares of them."""
     total: Counter[str] = Counter()
-    for split, entries in shards.items():
+    for entries in shards.values():
         for entry in entries:
             total.update(entry.details["counts"])
+    unit = "num_instances" if "num_instances" in total else "num_tokens"
+    for split, entries in shards.items():
         total[f"{unit}_{split}"] = sum(entry.counts[unit] for entry in entries)
     shares = {"unknown_share": total["num_unknown_tokens"] / max(total["num_tokens"], 1)}
     if "num_instances" in total:

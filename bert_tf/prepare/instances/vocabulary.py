@@ -228,20 +228,21 @@ def train_sentencepiece(paths: Sequence[Path], vocab_size: int, casing: Casing) 
     return with_exact_sums(model.getvalue())
 
 
-def copy_vocab(vocab_file: Path, folder: Path) -> Path:
-    """Puts a vocabulary beside the records: a vocab.txt and, where it was made from one, that vocab.model or
-    tokenizer.json.
+def name_of_copy(vocab_file: Path) -> str:
+    if is_pipeline(vocab_file):
+        return TOKENIZER
+    return SENTENCEPIECE_MODEL if is_sentencepiece_model(vocab_file) else VOCABULARY
 
-    Returns the path of the copy.
+
+def copy_vocab(vocab_file: Path, folder: Path) -> None:
+    """Puts a vocabulary beside the records: a vocab.txt and, where it is made from one, that vocab.model or
+    tokenizer.json.
     """
-    name = VOCABULARY
-    if is_sentencepiece_model(vocab_file) or is_pipeline(vocab_file):
-        name = TOKENIZER if is_pipeline(vocab_file) else SENTENCEPIECE_MODEL
-        with atomic_file(folder / VOCABULARY) as pieces:
-            pieces.write(open_tokenizer(vocab_file).files()[VOCABULARY].encode())
+    name = name_of_copy(vocab_file)
     with atomic_file(folder / name) as copy:
         copy.write(vocab_file.read_bytes())
-    return folder / name
+    if name != VOCABULARY:
+        write_text(folder / VOCABULARY, open_tokenizer(vocab_file).files()[VOCABULARY])
 
 
 def create_vocab(output: Path, paths: Sequence[Path], vocab_size: int, casing: Casing) -> Made:

@@ -11,7 +11,6 @@ begun by another version of the program, because the bytes may differ; finished 
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
 import hashlib
 import json
@@ -22,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Callable, NamedTuple
 
-from bert_tf.base.errors import NO_SPACE, UserError
+from bert_tf.base.errors import UserError
 from bert_tf.base.files import CHECKOUT, TEMPORARY_SUFFIX, atomic_file, sha256_of_file
 from bert_tf.base.locks import FileLock, LockedError, is_locked
 from bert_tf.records.manifest import MANIFEST_NAME, FileEntry, Header, Manifest, VocabEntry, read_manifest
@@ -54,14 +53,11 @@ def clear_disk_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        where = f"{error.filename or f'below {folder}'}: {error.strerror or error}"
-        if error.errno in NO_SPACE:
-            remedy = "no space left: make room, or choose another BERT_PREP_WORKING_DIR"
-        elif isinstance(error, PermissionError) or error.errno in (errno.EROFS, errno.ENAMETOOLONG):
-            remedy = "set BERT_PREP_WORKING_DIR to a folder that may be written to, with a shorter path"
-        else:
-            remedy = "check the disk or the network file system"
-        raise UserError(f"{where}; {remedy}, and start the same command again: what is finished stays") from error
+        raise UserError(
+            f"{error.filename or f'below {folder}'}: {error.strerror or error}; look at the disk, its space and its "
+            "permissions, or set BERT_PREP_WORKING_DIR to another folder, with a shorter path, and start the same "
+            "command again: what is finished stays"
+        ) from error
 
 
 def _beside(manifest_path: Path, suffix: str) -> Path:
@@ -120,7 +116,6 @@ def read_journal(path: Path) -> Journal | None:
         if not contents:
             return None
         first, *steps = contents
-        program = {name: first["program"][name] for name in program_version()}
         finished: dict[str, FileEntry] = {}
         damaged: set[str] = set()
         checkpoint = None
@@ -134,7 +129,7 @@ def read_journal(path: Path) -> Journal | None:
                 finished.pop(step["damaged"], None)
             else:
                 checkpoint = dict(step["checkpoint"])
-        return Journal(Header.from_json(first), first["time"], program, steps, finished, damaged, checkpoint)
+        return Journal(Header.from_json(first), first["time"], first["program"], steps, finished, damaged, checkpoint)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{path} is damaged ({error}): delete it to begin this stage anew") from error
 
@@ -295,14 +290,10 @@ class Stage:
         # A run that ended before its first finished step does not restrict the arguments of the next one.
         if journal is None or not journal.steps:
             return
-        stored, program = journal.header, program_version()
+        stored = journal.header
         differences = stored.differences(self._header, is_finished=False)
-        if not differences and not self._of_any_program:
-            differences = [
-                f"the {words} is {journal.program[name][:12]} there, {program[name][:12]} here"
-                for name, words in (("code", "program's sha256"), ("unicode", "version of Unicode in Python"))
-                if journal.program[name] != program[name]
-            ]
+        if not self._of_any_program and journal.program != program_version():
+            differences.append("by another version of the program, or of Unicode in Python")
         if differences:
             raise UserError(
                 f"{self.folder} holds an unfinished {stored.stage} of {stored.dataset} that was begun differently: "
@@ -406,23 +397,20 @@ class Prepared(NamedTuple):
 
 def read_stage(manifest_path: Path, stage: str) -> Prepared | None:
     """None if the stage has not begun; `stage`: which it is, unless it is a download."""
-    manifest, journal, fault = None, None, None
+    is_at_work = is_locked(_beside(manifest_path, ".lock"))
     try:
-        if manifest := read_manifest(manifest_path):
-            read_manifest(manifest_path, manifest.stage if manifest.stage == "download" else stage)  # as others read it
+        manifest = read_manifest(manifest_path)
+        if manifest and manifest.stage != "download":
+            manifest = read_manifest(manifest_path, stage)
         journal = read_journal(journal_path(manifest_path))
     except UserError as error:
-        manifest, fault = None, str(error)
         dataset, is_in_name, _ = manifest_path.name.partition("_one_")
         name = dataset if is_in_name else manifest_path.parent.name
-        header: Header | None = Header(stage, name, FORMAT_VERSION, arguments={}, inputs=(), vocab=None)
-    else:
-        header = manifest or (journal and journal.header)
-    if header is None:
-        return None
-    if journal and manifest and not journal.steps:
-        journal = None
-    return Prepared(manifest_path, header, manifest, journal, is_locked(_beside(manifest_path, ".lock")), fault)
+        header = Header(stage, name, FORMAT_VERSION, arguments={}, inputs=(), vocab=None)
+        return Prepared(manifest_path, header, None, None, is_at_work, str(error))
+    if journal and (journal.steps or not manifest):
+        return Prepared(manifest_path, journal.header, manifest, journal, is_at_work, None)
+    return Prepared(manifest_path, manifest, manifest, None, is_at_work, None) if manifest else None
 
 
 def manifests_in(root: Path, pattern: str) -> list[Path]:
