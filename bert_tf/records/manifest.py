@@ -239,9 +239,7 @@ def read_manifest(path: Path, stage: str | None = None) -> Manifest | None:
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror})") from None
     except (ValueError, RecursionError) as error:
-        # In other places there are files of other corpora beside it.
-        files = f"the folder {path.parent}" if path.name == MANIFEST_NAME else "it and the file that it describes"
         raise UserError(
-            f"{path} is damaged, or no manifest ({error}): delete {files}, and run the stage again; if it is not of "
-            "bertPrep.py, move it"
+            f"{path} is damaged, or no manifest ({error}): delete it with the files that it lists, and run the stage "
+            "again; if it is not of bertPrep.py, move it"
         ) from error

@@ -180,28 +180,32 @@ def make_pairs(path: str | Path, settings: PairSettings) -> dict[str, int]:
     return dict(counts)
 
 
-def _find_pair_settings(paths: Sequence[Path], wanted: PairSettings) -> tuple[PairSettings | None, list[Path]]:
-    """The settings of the pairs beside these token files, and the files that have no pairs yet.
+def _find_pair_settings(
+    paths: Sequence[Path], default: PairSettings, is_exact: bool
+) -> tuple[PairSettings, list[Path]]:
+    """The settings of the pairs beside these token files (or else the `default`), and the files without pairs.
 
-    Only those of the `wanted` length and kind count.
+    Only those of the default length and kind count.
 
-    Raises: UserError if the pairs of two files were drawn differently, or the files are of both splits.
+    Raises: UserError if pairs were drawn differently, or the files are of both splits.
     """
-    found: dict[PairSettings, Path] = {}
-    missing, splits = [], set()
+    splits, missing = set(), []
+    found: dict[PairSettings, object] = {default: "this command"} if is_exact else {}
     for path in paths:
         tokens = TokenFile(path)
         splits.add(tokens.shard.split)
-        if len(splits) > 1:
-            raise UserError(f"{paths[0]} is of another split than {path}; name the token files of one split")
-        if pairs := open_pairs(tokens, wanted):
+        if pairs := open_pairs(tokens, default):
             found.setdefault(pairs.settings, pairs.path)
         else:
             missing.append(path)
+    if len(splits) > 1:
+        raise UserError(f"{paths[0]} and {paths[-1]} are of two splits; name the token files of one split")
     if len(found) > 1:
-        (one, path), (other, other_path) = list(found.items())[:2]
-        raise UserError(f"{other_path} was made with {other}, but {path} with {one}; delete those that are not wanted")
-    return next(iter(found), None), missing
+        (one, source), (other, other_source) = list(found.items())[:2]
+        raise UserError(
+            f"{other_source} has {other}, but {source} {one}; delete what is not wanted, or use what is there"
+        )
+    return next(iter(found), default), missing
 
 
 def ensure_pairs(
@@ -223,13 +227,10 @@ def ensure_pairs(
     Raises: UserError if a file contains too little, the folder cannot be written, or pairs differ.
     """
     default.check()
-    settings, missing = _find_pair_settings(files, default)
-    if is_exact and settings not in (None, default):
-        pairs = files[0].with_name(f"*{default.suffix}")
-        raise UserError(f"{pairs} were drawn with {settings}, not {default}: use those, or delete them")
+    settings, missing = _find_pair_settings(files, default, is_exact)
     counts: Counter[str] = Counter()
-    make = functools.partial(make_pairs, settings=settings or default)
+    make = functools.partial(make_pairs, settings=settings)
     shown = Progress(missing, unit="shards", description=f"drawing {default.kind}", disable=not missing)
     for _, of_file in zip(shown, map_in_order(make, missing)):
         counts.update(of_file)
-    return settings or default, counts
+    return settings, counts

@@ -160,7 +160,7 @@ def test_files_of_others_in_the_same_folder_stay(tmp_path):
         run.complete({}, {"vocabulary": [run.finished["mine.txt"]]})
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.tmp")) == sorted(others)
     with (
-        pytest.raises(UserError, match=f"delete {tmp_path}/mine.txt and {manifest_path}$"),
+        pytest.raises(UserError, match=f"delete {manifest_path} with the files"),
         Stage("create_vocab", "sample", manifest_path, {"seed": 2}, []),
     ):
         pass
@@ -179,7 +179,7 @@ def test_files_of_others_in_the_same_folder_stay(tmp_path):
 def test_what_is_no_manifest_is_named(tmp_path, change, fault):
     content = {"stage": "sharding", "dataset": "a", "format_version": 2, "arguments": {}, "inputs": [], "counts": {}}
     (tmp_path / "manifest.json").write_text(json.dumps([] if change is None else {**content, **change}))
-    refused(rf"manifest.json is damaged, or no manifest \({fault}.*delete the folder", tmp_path)
+    refused(rf"manifest.json is damaged, or no manifest \({fault}.*delete it with the files", tmp_path)
 
 
 @pytest.mark.parametrize("data_format, stage", [("records", "create_tfrecord_files"), ("tokens", "create_token_files")])

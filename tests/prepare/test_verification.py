@@ -187,7 +187,7 @@ def test_damaged_and_unfinished_stages(work, capsys):
         stage.add(FileEntry("training/custom_training_0.txt", 1, ""))
     refused("manifest.json", run, work, "verify", "--repair")
     output = capsys.readouterr().out
-    assert "names no stage): delete the folder" in output
+    assert "names no stage): delete it with the files" in output
     assert "not finished, so not verified" in output
 
 

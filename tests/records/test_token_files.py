@@ -139,12 +139,12 @@ def test_only_missing_pairs_are_drawn_and_with_the_settings_of_the_others(work, 
 
 
 def test_pairs_of_other_settings_are_refused(work):
-    of_others = r"training/\*.64.pairs were .*dupe_factor 2, .*, not .*dupe_factor 5.*delete"
+    of_others = r"64.pairs has .*dupe_factor 2, .*, but this command .*dupe_factor 5.*delete"
     refused(of_others, preparation.run, work, "create_pairs", "--max_seq_length", 64)
     folder = tokens_folder(work) / "training"
     (folder / "custom_training_1.tokens.64.pairs").unlink()
     ensure_pairs([folder / "custom_training_1.tokens"], PairSettings(64, 2, 7))
-    words = "random_seed 7.*random_seed 12345.*delete those that are not wanted"
+    words = "random_seed 7.*random_seed 12345.*delete what is not wanted"
     refused(words, TokenSet, str(folder), "input_files", 64, MaskingRules())
 
 

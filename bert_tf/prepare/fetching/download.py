@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Callable
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import sync
+from bert_tf.base.files import atomic_folder, sync
 from bert_tf.base.registration import deferred
 from bert_tf.prepare.corpora import books, text_files, wiki
 from bert_tf.prepare.fetching import mrpc
@@ -168,6 +168,7 @@ class Files:
                     entry = describe_file(top / name, archive.files[name])
                 path = self.folder / placed
                 path.parent.mkdir(parents=True, exist_ok=True)
+                sync(top / name)
                 os.replace(top / name, path)
                 sync(path.parent)
                 self.add(placed, dataclasses.replace(entry, details={"url": archive.url}))
@@ -181,19 +182,16 @@ class Files:
 
 
 def unpack(archive: Path, folder: Path, members: Sequence[str] | None = None) -> None:
-    """Unpacks members of a .zip, by default all, into `folder`, which is deleted first; writes nothing outside of it.
+    """Unpacks members of a .zip, by default all, into `folder`; writes nothing outside of it.
 
     Raises: UserError where it is damaged, no .zip, needs a password, or lacks one of the members.
     """
-    shutil.rmtree(folder, ignore_errors=True)
     with (
         or_else(f"delete {archive}, so that it is fetched anew"),
         text_files.refusing_damage(archive, zipfile.BadZipFile, KeyError, RuntimeError),
         zipfile.ZipFile(archive) as packed,
     ):
         packed.extractall(folder, members)  # which takes out of names what would lead out of the folder
-    for path in folder.rglob("*"):
-        sync(path)
 
 
 def _fetch_files(files: Files) -> None:
@@ -239,9 +237,8 @@ def _placed_checkpoints(files: Files) -> list[Path]:
     """The checkpoints in the archives there, which are unpacked."""
     for packed in sorted(files.folder.glob("*.zip")):
         if not packed.with_suffix("").exists():
-            temporary = files.folder / f".{packed.name}.unpacked"
-            unpack(packed, temporary)
-            os.replace(temporary, packed.with_suffix(""))
+            with atomic_folder(packed.with_suffix("")) as folder:
+                unpack(packed, folder)
             print(f"{files.dataset}: unpacked {packed}", flush=True)
     checkpoints = sorted(files.folder.rglob("*.ckpt*.index"))
     for index in checkpoints:

@@ -67,14 +67,12 @@ def read_text(path: str | Path, tokenizer: Tokenizer, pairs: PairSettings | None
 
     with naming_unreadable(f"sharded text {path}", "run bertPrep.py --action sharding first"), open(path, "rb") as file:
         for block in _blocks_of_lines(file):
-            decoded(block, path, offset)
+            lines = decoded(block, path, offset).split("\n")[:-1]
             ids, sizes = tokenizer.tokenize_lines(block)
-            lines, empty = block.split(b"\n"), np.flatnonzero(sizes == 0)
-            is_blank = [not lines[number].decode().strip() for number in empty.tolist()]
-            blanks = empty[np.array(is_blank, bool)]
-            sentences = np.flatnonzero(sizes)
-            document_ends = len(sentence_starts) - 1 + np.searchsorted(sentences, blanks)
-            sentence_starts.frombytes((len(tokens) + np.cumsum(sizes[sentences])).tobytes())
+            is_sentence = sizes > 0
+            is_blank = ~is_sentence & np.array([not line.strip() for line in lines])
+            document_ends = len(sentence_starts) - 1 + np.cumsum(is_sentence)[is_blank]
+            sentence_starts.frombytes((len(tokens) + np.cumsum(sizes[is_sentence])).tobytes())
             tokens.frombytes(ids.astype(kind).tobytes())
             end_documents(document_ends)
             num_bytes = sum(len(part) * part.itemsize for part in (tokens, sentence_starts, document_starts))

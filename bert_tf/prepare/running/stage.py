@@ -242,8 +242,8 @@ class Stage:
             if self.made_before.get(entry.file, entry).sha256 != entry.sha256 and not self._of_any_program:
                 raise UserError(
                     f"{self.folder / entry.file} now has other bytes than the first time, because its input or the "
-                    f"program has changed since: delete {self._all_files()} and everything made from it, and make them "
-                    "again"
+                    f"program has changed since: delete {self.manifest_path} with the files that it lists and all that "
+                    "was made from them, and make them again"
                 )
         write_json(self.manifest_path, manifest.to_json())
         self.is_done = True
@@ -277,13 +277,9 @@ class Stage:
         if differences:
             raise UserError(
                 f"{self.folder} holds {stored.stage} of {stored.dataset} made differently: {'; '.join(differences)}. "
-                f"Use the same arguments, another BERT_PREP_WORKING_DIR, or delete {self._all_files()}"
+                f"Use the same arguments, another BERT_PREP_WORKING_DIR, or delete {self.manifest_path} with the files "
+                "that it lists"
             )
-
-    def _all_files(self) -> str:
-        """The folder, or what of one that others use is this stage's."""
-        files = [*map(self.folder.joinpath, self.made_before), self.manifest_path]
-        return " and ".join(map(str, files)) if self._shared_prefix else str(self.folder)
 
     def _read_journal(self) -> None:
         journal = read_journal(self._journal_path)
