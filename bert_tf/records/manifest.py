@@ -85,7 +85,7 @@ class FileEntry:
 def describe_input(path: Path, base: Path, sha256: str = "") -> FileEntry:
     """The entry of an input file in its present state; `base` is the working directory."""
     resolved, resolved_base = path.resolve(), base.resolve()
-    is_inside = resolved_base in resolved.parents
+    is_inside = resolved.is_relative_to(resolved_base)
     name, status = str(resolved.relative_to(resolved_base) if is_inside else resolved), path.stat()
     if sha256:
         return FileEntry(name, status.st_size, sha256)

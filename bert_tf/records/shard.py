@@ -119,11 +119,12 @@ def load_index(path: str | Path) -> RecordIndex:
     index = open_index(path)
     if index is not None and index.data_bytes == file.size:
         return index
-    content, is_stored = _encoded(*_scan(file)), False
+    (offsets, lengths), is_stored = _scan(file), False
     # A read-only folder or a full disk must not end the run: it only costs this pass at each start.
-    with contextlib.suppress(OSError), atomic_file(index_path(path)) as stored:
-        stored.write(content)
+    with contextlib.suppress(OSError):
+        write_index(path, offsets, lengths)
         is_stored = True
+    content = _encoded(offsets, lengths)
     return RecordIndex(lambda offset, size: content[offset : offset + size], len(content), is_stored)
 
 

@@ -34,18 +34,13 @@ def _progress(prepared: Prepared, journal: Journal) -> str:
         # With a manifest this is a repair. How many files a download has is not known.
         num_shards = sum(arguments.get(f"num_{split}_shards", 0) for split in SPLITS)
         total = len(prepared.entries) or (num_shards if prepared.stage == "sharding" else len(inputs))
-    unit = "B" if in_bytes else " files"
-    of_total = " of {total_fmt}{unit} ({percentage:.0f}%), {rate_fmt}, {remaining} of work left"
-    words = tqdm.format_meter(
-        _amount(journal.steps, in_bytes),
-        total,
-        max(0, journal.steps[-1].get("time", journal.time) - journal.time),
-        initial=_amount([step for step in journal.steps if "time" not in step], in_bytes),
-        unit=unit,
-        unit_scale=in_bytes,
-        bar_format="{n_fmt}" + (of_total if total else "{unit}"),
-    )
-    return " ".join(words.split())
+    done = _amount(journal.steps, in_bytes)
+    words = f"{done:,}{f' of {total:,}' if total else ''} {'bytes' if in_bytes else 'files'}"
+    since_start = done - _amount([step for step in journal.steps if "time" not in step], in_bytes)
+    if total and since_start:
+        secs = (journal.steps[-1].get("time", journal.time) - journal.time) * (total - done) / since_start
+        words += f", {tqdm.format_interval(secs)} of work left"
+    return words
 
 
 def describe_stage(prepared: Prepared) -> Iterator[str]:
@@ -75,12 +70,9 @@ def run_status(options: PreparationOptions, layout: Layout) -> None:
     """Prints the state of what has been begun of one dataset and its parts, or of all datasets."""
     print(f"below {layout.root}")
     begun = find_prepared(layout, options.dataset)
-    for dataset in sorted({prepared.dataset for prepared in begun}):
-        print(dataset)
-        for prepared in (each for each in begun if each.dataset == dataset):
-            state, *more = describe_stage(prepared)
-            print(f"  {prepared.stage}, {state}")
-            print("".join(f"      {line}\n" for line in more), end="", flush=True)
+    for prepared in sorted(begun, key=lambda prepared: prepared.dataset):
+        state, *more = describe_stage(prepared)
+        print(f"{prepared.stage} of {prepared.dataset}, {state}", *more, sep="\n    ", flush=True)
     if not begun:
         first = command("download", options.dataset or "sample")
         print(f"nothing has been prepared yet; begin with\n    {first}")

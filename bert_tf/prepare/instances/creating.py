@@ -95,16 +95,20 @@ class _Source(NamedTuple):
     inputs: list[FileEntry]  # the sharded text, even where token files take its place
 
 
+def _finished(folder: Path, stage: str, dataset: str) -> Manifest:
+    """Raises: UserError where the stage has not finished there, or files are missing."""
+    manifest = read_manifest(folder / MANIFEST_NAME, stage)
+    if manifest is None:
+        raise UserError(f"{folder} holds nothing that {stage} has finished: run {command(stage, dataset)} first")
+    manifest.require_whole(folder, command("verify", dataset, repair=True))
+    return manifest
+
+
 def _sharded_text(options: PreparationOptions, layout: Layout) -> _Source:
     """Raises: UserError where the dataset has none, some files are missing, or it is not for pre-training."""
-    dataset = options.dataset
-    registry.corpora_of(dataset)
-    folder = layout.sharded / dataset
-    manifest = read_manifest(folder / MANIFEST_NAME, "sharding")
-    shard = command("sharding", dataset)
-    if manifest is None:
-        raise UserError(f"{folder} holds no finished shards: run {shard} first")
-    manifest.require_whole(folder, f"{shard} again with the same arguments")
+    registry.corpora_of(options.dataset)
+    folder = layout.sharded / options.dataset
+    manifest = _finished(folder, "sharding", options.dataset)
     inputs = [describe_input(folder / entry.file, layout.root, entry.sha256) for entry in manifest.entries]
     return _Source(folder, manifest, inputs)
 
@@ -195,14 +199,11 @@ def _finished_tokens(options: PreparationOptions, layout: Layout) -> _Source:
     """Raises: UserError where the dataset has no token files, some are missing, or there are several sets."""
     dataset, is_any = options.dataset, options.do_lower_case is None and options.strip_accents is None
     name = "lower_case_*" if is_any else f"{_casing_in_names(casing_of(options))}_shard_*"
-    paths = sorted(layout.tokens.glob(f"{name}/{dataset}/{MANIFEST_NAME}"))
-    if len(paths) > 1:
-        raise UserError(f"{dataset} has token files in {' and '.join(map(str, paths))}: move away those not wanted")
-    manifest = read_manifest(paths[0], "create_token_files") if paths else None
-    if manifest is None:
-        raise UserError(f"{layout.tokens / name}/{dataset} holds no token files: run --action create_token_files first")
-    folder = paths[0].parent
-    manifest.require_whole(folder, command("verify", dataset, repair=True))
+    folders = sorted(path.parent for path in layout.tokens.glob(f"{name}/{dataset}/{MANIFEST_NAME}"))
+    if len(folders) > 1:
+        raise UserError(f"{dataset} has token files in {' and '.join(map(str, folders))}: move away those not wanted")
+    folder = folders[0] if folders else layout.tokens / name / dataset
+    manifest = _finished(folder, "create_token_files", dataset)
     return _Source(folder, manifest, list(manifest.inputs))
 
 

@@ -36,8 +36,8 @@ _BLOCK_BYTES = 1 << 17
 MOST_WORKING_BYTES = 3 << 28
 # Five 32-bit numbers, and a place in the shuffled order.
 _PAIR_BYTES = 28
-# Two arrays, and the list of Python integers from which pairs are drawn.
-_SENTENCE_BYTES = 36
+# Two arrays (of documents as well as sentences), and the list of Python integers from which pairs are drawn.
+_SENTENCE_BYTES = 44
 
 
 def _blocks_of_lines(file: BinaryIO) -> Iterator[bytes]:
@@ -75,8 +75,7 @@ def read_text(path: str | Path, tokenizer: Tokenizer, pairs: PairSettings | None
             sentence_starts.frombytes((len(tokens) + np.cumsum(sizes[is_sentence])).tobytes())
             tokens.frombytes(ids.astype(kind).tobytes())
             end_documents(document_ends)
-            num_bytes = sum(len(part) * part.itemsize for part in (tokens, sentence_starts, document_starts))
-            num_bytes += _SENTENCE_BYTES * len(sentence_starts)
+            num_bytes = kind.itemsize * len(tokens) + _SENTENCE_BYTES * len(sentence_starts)
             if pairs:
                 # At most: sentences replaced by a random B are used again, and each document ends with a short chunk.
                 num_pairs = len(document_starts) + 2 * len(tokens) // pairs.max_seq_length
