@@ -101,7 +101,7 @@ def test_lost_and_shortened_files_are_made_again(tmp_path, capsys):
     (tmp_path / "part_2").write_bytes(b"te")
     with stage(tmp_path) as again:
         assert list(again.finished) == ["part_1"] and not again.is_done
-        assert "2 files below" in capsys.readouterr().out
+        assert "making 2 lost or damaged files again" in capsys.readouterr().out
         finish(again, tmp_path, names)
     with stage(tmp_path) as last:
         assert last.is_done
@@ -217,11 +217,10 @@ def test_a_change_at_the_same_size_is_noticed(tmp_path):
         assert again.is_done, "a finished stage may be copied with its input"
 
 
-@pytest.mark.parametrize("name", ["code", "unicode"])
-def test_another_programs_unfinished_stage_is_refused(tmp_path, monkeypatch, name):
+def test_another_programs_unfinished_stage_is_refused(tmp_path, monkeypatch):
     kill(tmp_path)
-    monkeypatch.setattr(stages, "program_version", lambda: {"code": "c", "unicode": "u", name: "other"})
-    refused("begun differently: by another version of the program.*delete .*manifest.json.journal", tmp_path)
+    monkeypatch.setattr(stages, "code_digest", lambda: "other")
+    refused("made differently: the version of the program.* is another.*delete .*manifest.json.journal", tmp_path)
     with stage(tmp_path, of_any_program=True) as again:
         assert list(again.finished) == ["part_0"]
         finish(again, tmp_path)

@@ -36,13 +36,6 @@ _TEMPORARY = "." + 32 * "[0-9a-f]" + TEMPORARY_SUFFIX
 _JOURNAL = ".journal"
 
 
-def write_json(path: Path, content: object) -> None:
-    text = json.dumps(content, indent=1, ensure_ascii=False)
-    with atomic_file(path) as file:
-        # The bytes of a file name that are not UTF-8 are lone surrogates in Python, and then escapes in JSON.
-        file.write(text.encode("utf-8", "backslashreplace") + b"\n")
-
-
 def _line(entry: Mapping[str, Any]) -> bytes:
     return json.dumps(entry).encode() + b"\n"
 
@@ -74,25 +67,20 @@ _CODE = ("bert_tf/prepare", "bert_tf/base", "bert_tf/text", "bert_tf/records", "
 
 @functools.cache
 def code_digest() -> str:
-    """sha256 of the code that prepares data, at the time of the first call."""
-    digest = hashlib.sha256()
+    """sha256 of what decides the bytes: our code, at the time of the first call, and Python's version of Unicode."""
+    digest = hashlib.sha256(unicodedata.unidata_version.encode())
     paths = (path for folder in _CODE for path in CHECKOUT.joinpath(folder).rglob("*"))
     for path in sorted(path for path in paths if path.suffix in (".py", ".cpp")):
         digest.update(f"{path.relative_to(CHECKOUT)}\0".encode() + path.read_bytes())
     return digest.hexdigest()
 
 
-def program_version() -> dict[str, str]:
-    """The versions that decide a stage's bytes: of our code, and of Python's Unicode tables."""
-    return {"code": code_digest(), "unicode": unicodedata.unidata_version}
-
-
 class Journal(NamedTuple):
-    """The notes of an unfinished stage: its header, start time and program versions, then its steps."""
+    """The notes of an unfinished stage: its header, start time and program, then its steps."""
 
     header: Header
     time: float  # seconds since 1970
-    program: dict[str, str]  # as `program_version`
+    program: str  # its `code_digest`
     # Each has "finished", a file's entry; "checkpoint", a position in a single long file; or "damaged", the name of a
     # file that --action verify has found damaged. And "time", unless it was copied from an earlier run's journal.
     steps: list[dict[str, Any]]
@@ -135,7 +123,7 @@ def read_journal(path: Path) -> Journal | None:
 
 
 def _begin_journal(manifest_path: Path, header: Header, steps: Iterable[Mapping[str, Any]]) -> None:
-    first = {**Header.to_json(header), "program": program_version(), "time": time.time()}
+    first = {**Header.to_json(header), "program": code_digest(), "time": time.time()}
     with atomic_file(journal_path(manifest_path)) as file:
         file.writelines(map(_line, (first, *steps)))
 
@@ -194,7 +182,7 @@ class Stage:
             manifest = read_manifest(self.manifest_path)
             if manifest is not None:
                 self.made_before = {entry.file: entry for entry in manifest.entries}
-                self._require_same(manifest)
+                self._require_same(self.manifest_path, manifest, None)
                 self.finished.update(self.made_before)
             self._read_journal()
             gone = [name for name, entry in self.finished.items() if not entry.is_in(self.folder)]
@@ -204,9 +192,7 @@ class Stage:
             self.is_done = manifest is not None and not again and not self._grows
             if manifest is not None and again:
                 print(
-                    f"{len(again)} files below {self.folder} are missing or damaged; making them again: {again[0]}"
-                    f"{', ...' if len(again) > 1 else ''}",
-                    flush=True,
+                    f"making {len(again)} lost or damaged files again below {self.folder}: {again[0]} ...", flush=True
                 )
             self._remove_temporary_files()
             if self.is_done:
@@ -245,8 +231,10 @@ class Stage:
                     f"program has changed since: delete {self.manifest_path} with the files that it lists and all that "
                     "was made from them, and make them again"
                 )
-        write_json(self.manifest_path, manifest.to_json())
-        self.is_done = True
+        text = json.dumps(manifest.to_json(), indent=1, ensure_ascii=False)
+        with atomic_file(self.manifest_path) as file:
+            # The bytes of a file name that are not UTF-8 are lone surrogates in Python, and then escapes in JSON.
+            file.write(text.encode("utf-8", "backslashreplace") + b"\n")
         self.forget()
 
     def forget(self) -> None:
@@ -272,13 +260,16 @@ class Stage:
                 f"in {self.folder} ({error}): wait for it to end, or choose another BERT_PREP_WORKING_DIR"
             ) from None
 
-    def _require_same(self, stored: Manifest) -> None:
-        differences = stored.differences(self._header, is_finished=True)
+    def _require_same(self, path: Path, stored: Header, program: str | None) -> None:
+        """Raises: UserError where another header is stored at `path`; or another program, of an unfinished stage."""
+        differences = stored.differences(self._header, is_finished=program is None)
+        if program not in (None, code_digest()) and not self._of_any_program:
+            differences.append("the version of the program, or of Unicode in Python, is another")
         if differences:
             raise UserError(
-                f"{self.folder} holds {stored.stage} of {stored.dataset} made differently: {'; '.join(differences)}. "
-                f"Use the same arguments, another BERT_PREP_WORKING_DIR, or delete {self.manifest_path} with the files "
-                "that it lists"
+                f"{self.folder} holds {stored.stage} of {stored.dataset} that was begun or made differently: "
+                f"{'; '.join(differences)}. Use the same arguments, inputs and program, another BERT_PREP_WORKING_DIR, "
+                f"or delete {path} with the files that it lists"
             )
 
     def _read_journal(self) -> None:
@@ -286,16 +277,7 @@ class Stage:
         # A run that ended before its first finished step does not restrict the arguments of the next one.
         if journal is None or not journal.steps:
             return
-        stored = journal.header
-        differences = stored.differences(self._header, is_finished=False)
-        if not self._of_any_program and journal.program != program_version():
-            differences.append("by another version of the program, or of Unicode in Python")
-        if differences:
-            raise UserError(
-                f"{self.folder} holds an unfinished {stored.stage} of {stored.dataset} that was begun differently: "
-                f"{'; '.join(differences)}. Continue it as it was begun, choose another BERT_PREP_WORKING_DIR, or "
-                f"delete {self._journal_path} to begin this stage anew"
-            )
+        self._require_same(self._journal_path, journal.header, journal.program)
         for name in journal.damaged:
             self.finished.pop(name, None)
         self.finished.update(journal.finished)
