@@ -8,7 +8,7 @@ from bert_tf.base.files import atomic_file
 from bert_tf.prepare.checking import status
 from bert_tf.prepare.running.stage import Stage
 from bert_tf.records.manifest import FileEntry, describe_input
-from tests.preparation import bertPrep, documents, run, shard, write
+from tests.preparation import bertPrep, documents, run, shard
 
 
 def said(capsys, working_dir, *arguments):
@@ -90,8 +90,3 @@ def test_a_dataset_with_its_parts(tmp_path, capsys):
             stage.complete({}, {})
     output = said(capsys, tmp_path, "--dataset", "books_wiki_en_corpus")
     assert "text_formatting of bookscorpus, done" in output and "custom" not in output
-
-
-def test_a_damaged_manifest_is_named(tmp_path, capsys):
-    write(tmp_path / "sharded/custom/manifest.json", "{")
-    assert "damaged:" in said(capsys, tmp_path)
