@@ -121,11 +121,6 @@ def open_pairs(tokens: TokenFile, settings: PairSettings) -> PairFile | None:
     return None
 
 
-def settings_of(settings: PairSettings, tokens: TokenFile) -> PairSettings:
-    """The settings for one token file: held-out text is passed over only once."""
-    return settings if SPLITS[tokens.shard.split] == "training" else settings._replace(dupe_factor=1)
-
-
 def encode_pairs(pairs: Pairs) -> np.ndarray:
     """Encodes truncated pairs as they are stored."""
     rows = np.empty(len(pairs.a_start), _ROW)
@@ -154,7 +149,6 @@ def make_pairs(path: str | Path, settings: PairSettings) -> dict[str, int]:
     Raises: UserError if the token file is damaged or contains too little, or the folder cannot be written.
     """
     tokens = TokenFile(path)
-    settings = settings_of(settings, tokens)
     boundaries = tokens.boundaries()
     text = boundaries if settings.single_segments else with_two_documents(boundaries, tokens.path)
     copies, counts = [], Counter(num_instances=0)
@@ -227,6 +221,8 @@ def ensure_pairs(
     Raises: UserError if a file contains too little, the folder cannot be written, or pairs differ.
     """
     default.check()
+    if SPLITS[TokenFile(files[0]).shard.split] == "test":  # held-out text is passed over only once
+        default = default._replace(dupe_factor=1)
     settings, missing = _find_pair_settings(files, default, is_exact)
     counts: Counter[str] = Counter()
     make = functools.partial(make_pairs, settings=settings)

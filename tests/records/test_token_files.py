@@ -118,7 +118,7 @@ def test_records_from_token_files_have_the_bytes_of_those_from_text(work):
     assert contents(records_folder) == from_text
     vocab_file = tokens_folder(work) / "vocab.txt"
     vocab_file.write_text(vocab_file.read_text() + "more\n")
-    refused("not what the token files were made with.*--repair", preparation.run, work, "export_tfrecord", *options)
+    refused("is not what the token files were made with.*--repair", preparation.run, work, "export_tfrecord", *options)
     shutil.rmtree(work / "tokens")
     refused(
         "holds nothing that create_token_files has finished: run ", preparation.run, work, "export_tfrecord", *options

@@ -19,9 +19,9 @@ from bert_tf.prepare.layout import Layout, task_pool_of
 from bert_tf.prepare.running.stage import Made, Stage, clear_disk_errors, counts_in_words, run_stage
 from bert_tf.prepare.running.workers import TaskPool, make_files
 from bert_tf.records.manifest import MANIFEST_NAME, FileEntry, Manifest, VocabEntry, describe_input, read_manifest
-from bert_tf.records.pair_file import ensure_pairs, settings_of
+from bert_tf.records.pair_file import ensure_pairs
 from bert_tf.records.pairs import PairSettings
-from bert_tf.records.token_file import SPLITS, TOKENS_SUFFIX, Shard, TokenFile
+from bert_tf.records.token_file import SPLITS, TOKENS_SUFFIX, Shard
 from bert_tf.settings.preparation import PreparationOptions, command
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.hugging_face import ADDED_TOKENS, TOKENIZER, HuggingFaceTokenizer
@@ -105,8 +105,7 @@ def _finished(folder: Path, stage: str, dataset: str) -> Manifest:
 
 
 def _sharded_text(options: PreparationOptions, layout: Layout) -> _Source:
-    """Raises: UserError where the dataset has none, some files are missing, or it is not for pre-training."""
-    registry.corpora_of(options.dataset)
+    """Raises: UserError where the dataset has none, or some files are missing."""
     folder = layout.sharded / options.dataset
     manifest = _finished(folder, "sharding", options.dataset)
     inputs = [describe_input(folder / entry.file, layout.root, entry.sha256) for entry in manifest.entries]
@@ -215,14 +214,12 @@ def _pair_settings(options: PreparationOptions, single_segments: bool) -> PairSe
 def create_pairs(options: PreparationOptions, layout: Layout) -> None:
     source = _finished_tokens(options, layout)
     settings = _pair_settings(options, options.no_next_sentence)
-    settings.check()
     workers = task_pool_of(options, layout)
     counts = Counter[str]()
     with clear_disk_errors(source.folder):
         for entries in filter(None, source.manifest.shards.values()):
             files = [source.folder / entry.file for entry in entries]
-            of_split = settings_of(settings, TokenFile(files[0]))
-            counts += ensure_pairs(files, of_split, workers.map_in_order, is_exact=True)[1]
+            counts += ensure_pairs(files, settings, workers.map_in_order, is_exact=True)[1]
     if not counts:
         print(f"nothing to do: all token files below {source.folder} have such {settings.kind}", flush=True)
         return
@@ -236,19 +233,16 @@ def create_tfrecord_files(options: PreparationOptions, layout: Layout) -> None:
 def export_tfrecord(options: PreparationOptions, layout: Layout) -> None:
     """Makes exactly the files of `create_tfrecord_files`, but from token files."""
     source = _finished_tokens(options, layout)
-    made = source.manifest
-    options = dataclasses.replace(
-        options, **{name: made.arguments[name] for name in ("do_lower_case", "strip_accents")}
-    )
-    assert made.vocab
-    vocab_file, repair = original_vocabulary(source.folder), f"--action verify --dataset {options.dataset} --repair"
-    if not vocab_file.is_file() or sha256_of_file(vocab_file) != made.vocab.sha256:
-        raise UserError(f"{vocab_file} is gone, or not what the token files were made with; {repair} puts it back")
-    _create_records(options, layout, source, vocab_file)
+    casing = {name: source.manifest.arguments[name] for name in ("do_lower_case", "strip_accents")}
+    vocab_file = original_vocabulary(source.folder)
+    _create_records(dataclasses.replace(options, **casing), layout, source, vocab_file)
 
 
 def _create_records(options: PreparationOptions, layout: Layout, source: _Source, vocab_file: Path) -> None:
     vocab = _check_vocab(vocab_file, options)
+    if source.manifest.vocab not in (None, vocab.entry):
+        repair = command("verify", options.dataset, repair=True)
+        raise UserError(f"{vocab_file} is not what the token files were made with: {repair} puts that back")
     pairs = _pair_settings(options, single_segments=False)
     rules = MaskingRules(options.masked_lm_prob, options.max_predictions_per_seq, options.whole_word_masking)
     pairs.check(rules.max_predictions_per_seq)
