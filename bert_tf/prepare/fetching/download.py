@@ -107,7 +107,7 @@ class Files:
                 fetch(self)
             if self._stage.finished == self._stage.made_before:
                 print(f"nothing to do: {self.manifest_path} lists all files", flush=True)
-            if self._stage.is_done:
+                self._stage.forget()
                 return
             entries = sorted(self._stage.finished.values(), key=lambda entry: entry.file)
             counts = collections.Counter(num_files=len(entries), num_bytes=sum(entry.num_bytes for entry in entries))
