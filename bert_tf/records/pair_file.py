@@ -143,7 +143,7 @@ def write_pairs(tokens: TokenFile, settings: PairSettings, copies: Sequence[np.n
         file.writelines((*parts, struct.pack("<I", checksum)))
 
 
-def make_pairs(path: str | Path, settings: PairSettings) -> dict[str, int]:
+def make_pairs(path: Path, settings: PairSettings) -> dict[str, int]:
     """Draws and stores the pairs of a token file; returns counts.
 
     Raises: UserError if the token file is damaged or contains too little, or the folder cannot be written.
@@ -168,7 +168,7 @@ def make_pairs(path: str | Path, settings: PairSettings) -> dict[str, int]:
     except OSError as error:
         options = f"{settings.max_seq_length}{' --no_next_sentence' if settings.single_segments else ''}"
         raise UserError(
-            f"the {settings.kind} cannot be written in {Path(path).parent} ({error.strerror}); make them where it can "
+            f"the {settings.kind} cannot be written in {path.parent} ({error.strerror}); make them where it can "
             f"be written to, by data/bertPrep.py --action create_pairs --max_seq_length {options}"
         ) from error
     return dict(counts)

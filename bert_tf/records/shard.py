@@ -106,7 +106,7 @@ def open_index(path: Path) -> RecordIndex | None:
     return None
 
 
-def load_index(path: str | Path) -> RecordIndex:
+def load_index(path: Path) -> RecordIndex:
     """The index of a shard; if none fits, it is made in one pass over the shard.
 
     A new index is stored beside the shard if the folder is writable. An index fits if it was made for a
@@ -114,7 +114,6 @@ def load_index(path: str | Path) -> RecordIndex:
 
     Raises: UserError if the shard is missing, truncated, not a TFRecord, or has numbers that no instance can have.
     """
-    path = Path(path)
     file = TFRecordFile(path)
     index = open_index(path)
     if index is not None and index.data_bytes == file.size:
@@ -168,10 +167,10 @@ class RecordFile(TFRecordFile):
     Raises: UserError as `load_index` does.
     """
 
-    def __init__(self, path: str | Path, index: RecordIndex | None = None):
+    def __init__(self, path: Path, index: RecordIndex | None = None):
         """`index`: this file's index, from `load_index`; None loads it here."""
         self.index = index or load_index(path)
-        super().__init__(Path(path))
+        super().__init__(path)
 
     @property
     def num_records(self) -> int:
@@ -185,12 +184,12 @@ class RecordFile(TFRecordFile):
         return self.messages(first, self.index.offsets(first, count))
 
 
-def describe(path: str | Path) -> RecordSchema:
+def describe(path: Path) -> RecordSchema:
     """The schema of a shard, from its first record.
 
     Raises: UserError if the shard cannot be read, is empty, or does not hold instances for pre-training.
     """
-    file = TFRecordFile(Path(path))
+    file = TFRecordFile(path)
     if not file.size:
         raise UserError(f"record file {path} holds no record; {HOW_TO_MEND}")
     record = file.read_at(0, 0)

@@ -99,8 +99,8 @@ class TokenFile:
     Raises: UserError if it cannot be read or is incomplete.
     """
 
-    def __init__(self, path: str | Path):
-        self.path = Path(path)
+    def __init__(self, path: Path):
+        self.path = path
         with naming_unreadable(f"token file {path}", HOW_TO_MEND):
             self.raw = RawFile(self.path)
         header = _HEADER.unpack(self.raw.read(0, _HEADER.size))

@@ -48,7 +48,7 @@ def _blocks_of_lines(file: BinaryIO) -> Iterator[bytes]:
         yield block if block.endswith(b"\n") else block + b"\n"
 
 
-def read_text(path: str | Path, tokenizer: Tokenizer, pairs: PairSettings | None = None) -> TokenizedText:
+def read_text(path: Path, tokenizer: Tokenizer, pairs: PairSettings | None = None) -> TokenizedText:
     """Tokenises a sharded text file: one sentence per line, a blank line between documents.
 
     Sentences and documents without a token are left out. `pairs`: the pairs that will later be drawn from it in memory.
@@ -82,7 +82,7 @@ def read_text(path: str | Path, tokenizer: Tokenizer, pairs: PairSettings | None
                 num_bytes += _PAIR_BYTES * pairs.dupe_factor * num_pairs
             if num_bytes > MOST_WORKING_BYTES:
                 raise UserError(
-                    f"sharded text {path} ({os.path.getsize(path):,} bytes): its first {offset + len(block):,} bytes "
+                    f"sharded text {path} ({path.stat().st_size:,} bytes): its first {offset + len(block):,} bytes "
                     f"take {num_bytes:,} bytes of memory, and {MOST_WORKING_BYTES:,} are allowed: make more shards, by "
                     "--n_training_shards and --n_test_shards of --action sharding"
                 )
