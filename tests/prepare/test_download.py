@@ -86,6 +86,18 @@ def test_what_verify_has_found_broken_is_fetched_again(server, tmp_path, capsys)
     assert len(server.pages["/b.json"].requests) == 1
 
 
+def test_bc5cdr_goes_where_biobert_looks(server, tmp_path):
+    """BLUE's archive, of which only these files are taken; into no folder below that of the downloads."""
+    names = [f"{kind}/{part}.tsv" for kind in ("chem", "disease") for part in ("train", "devel", "test")]
+    inside = ("ChemProt/train.tsv", *(f"BC5CDR/{name}" for name in names))
+    server.add("/bert_data.zip", zipped({f"bert_data/{name}": b"x" for name in inside}))
+    source = sources.SOURCES["bc5cdr"]
+    archive = source.archives[0]._replace(url=server.url("/bert_data.zip"))
+    root = tmp_path / "work/download"
+    download("bc5cdr", root, {"bc5cdr": source._replace(archives=(archive,))}, CLIENT)
+    assert contents(tmp_path / "work").keys() == {f"biobert/BC5CDR/{name}" for name in ("manifest.json", *names)}
+
+
 WEIGHTS = {"bert_config.json": b"{}", "vocab.txt": b"[PAD]", "bert_model.ckpt.index": b"i" * 9000}
 
 
