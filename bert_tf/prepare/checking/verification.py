@@ -144,8 +144,6 @@ def _repair(prepared: Prepared, faults: list[Fault], options: PreparationOptions
         of_stage = _options_of(prepared, options, layout)
         prepared.note_damaged(damaged)
         STAGES[prepared.stage](dataclasses.replace(options, **of_stage), layout)
-    for name in damaged:
-        print(f"  made again: {name}", flush=True)
 
 
 def _options_of(prepared: Prepared, options: PreparationOptions, layout: Layout) -> dict[str, Any]:

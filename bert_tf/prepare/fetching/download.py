@@ -23,7 +23,7 @@ from bert_tf.prepare.corpora import books, text_files, wiki
 from bert_tf.prepare.fetching import mrpc
 from bert_tf.prepare.fetching.fetch import Client, NotThereError, describe_file, or_else
 from bert_tf.prepare.fetching.sources import SOURCES, Archive, RemoteFile, Source, source_of
-from bert_tf.prepare.running.stage import Stage, clear_disk_errors, counts_in_words
+from bert_tf.prepare.running.stage import Made, Stage, clear_disk_errors, run_stage
 from bert_tf.records.manifest import FileEntry
 from bert_tf.settings.preparation import LICENSE_GROUPS
 
@@ -67,7 +67,7 @@ def download(
         elif source.kind in _BY_HAND:
             raise NotDistributedError(_BY_HAND[source.kind].format(url=source.url, folder=files.folder))
         else:
-            files.make(_FETCH[source.kind])
+            run_stage(files.stage, dataset, files.folder, lambda _: files.make(_FETCH[source.kind]))
 
 
 def _download_all(root: Path, sources: Mapping[str, Source], client: Client, license_groups: Sequence[str]) -> None:
@@ -89,46 +89,35 @@ def _download_all(root: Path, sources: Mapping[str, Source], client: Client, lic
 
 
 class Files:
-    """The files of one dataset: finds those that exist, downloads the others, writes the manifest."""
+    """The files of one dataset: finds those that exist, and downloads the others."""
 
     def __init__(self, dataset: str, source: Source, folder: Path, client: Client, license_groups: Sequence[str]):
         self.dataset, self.source, self.folder, self.client = dataset, source, folder, client
         self.manifest_path = folder / "manifest.json"
         self.license_groups = list(license_groups)
         arguments = {"license_groups": self.license_groups} if source.kind == "articles" else {}
-        self._stage = Stage(
+        self.stage = Stage(
             "download", dataset, self.manifest_path, arguments, [], of_any_program=True, grows=source.grows
         )
 
-    def make(self, fetch: Callable[[Files], None]) -> None:
-        """Gets all files and writes the manifest, unless the manifest already lists them all."""
-        with self._stage:
-            if not self._stage.is_done:
-                fetch(self)
-            if self._stage.finished == self._stage.made_before:
-                print(f"nothing to do: {self.manifest_path} lists all files", flush=True)
-                self._stage.forget()
-                return
-            entries = sorted(self._stage.finished.values(), key=lambda entry: entry.file)
-            counts = collections.Counter(num_files=len(entries), num_bytes=sum(entry.num_bytes for entry in entries))
-            for entry in entries:
-                counts.update(entry.details.get("counts", {}))
-            self._stage.complete(dict(counts), {"files": entries})
-            print(f"{self.dataset}: {counts_in_words(counts)}\n{self.folder}", flush=True)
+    def make(self, fetch: Callable[[Files], None]) -> Made:
+        """Gets all files that are missing."""
+        fetch(self)
+        entries = sorted(self.stage.finished.values(), key=lambda entry: entry.file)
+        counts = collections.Counter(num_files=len(entries), num_bytes=sum(entry.num_bytes for entry in entries))
+        for entry in entries:
+            counts.update(entry.details.get("counts", {}))
+        return dict(counts), {"files": entries}
 
     def needs(self, name: str, *, may_be_placed: bool = True) -> bool:
         """Whether a file must be fetched; one that the user has placed is used as it is, if that `may_be`."""
-        made = self._stage.made_before.get(name)
-        may_be_placed = may_be_placed and name not in self._stage.damaged and not (made and "url" in made.details)
+        made = self.stage.made_before.get(name)
+        may_be_placed = may_be_placed and name not in self.stage.damaged and not (made and "url" in made.details)
         is_there = may_be_placed and (self.folder / name).is_file()
-        if is_there and name not in self._stage.finished:
+        if is_there and name not in self.stage.finished:
             print(f"{self.dataset}: taking {self.folder / name} as placed there", flush=True)
             self.add(name, describe_file(self.folder / name))
-        return name not in self._stage.finished
-
-    @property
-    def has_damaged(self) -> bool:
-        return bool(self._stage.damaged)
+        return name not in self.stage.finished
 
     def remedy(self, name: str) -> str:
         return f"fetch it by other means and put it there as {self.folder / name}"
@@ -178,7 +167,7 @@ class Files:
             packed.unlink()
 
     def add(self, name: str, described: FileEntry) -> None:
-        self._stage.add(dataclasses.replace(described, file=name))
+        self.stage.add(dataclasses.replace(described, file=name))
 
 
 def unpack(archive: Path, folder: Path, members: Sequence[str] | None = None) -> None:
@@ -201,7 +190,7 @@ def _fetch_files(files: Files) -> None:
 
 
 def _fetch_mrpc(files: Files) -> None:
-    if files.has_damaged or not all((files.folder / name).is_file() for name in mrpc.MADE_FILES):
+    if files.stage.damaged or not all((files.folder / name).is_file() for name in mrpc.MADE_FILES):
         files.fetch_files()
         mrpc.make_files(files.folder, *(files.folder / remote.name for remote in files.source.files))
     for name in mrpc.MADE_FILES:
