@@ -104,7 +104,8 @@ WEIGHTS = {"bert_config.json": b"{}", "vocab.txt": b"[PAD]", "bert_model.ckpt.in
 def weights(server, checksums=None):
     server.add("/uncased.zip", zipped({f"uncased/{name}": content for name, content in WEIGHTS.items()}))
     files = checksums or {name: f"sha256:{sha256(content)}" for name, content in WEIGHTS.items()}
-    archive = sources.Archive(server.url("/uncased.zip"), "uncased", "uncased", files)
+    files = {f"uncased/{name}": checksum for name, checksum in files.items()}
+    archive = sources.Archive(server.url("/uncased.zip"), files)
     return sources.Source("files", "google", archives=(archive,))
 
 

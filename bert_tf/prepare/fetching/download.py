@@ -136,9 +136,7 @@ class Files:
 
     def fetch_archive(self, archive: Archive) -> None:
         """Unpacks the missing files of an archive, which is fetched if the user has not placed it."""
-        # Maps the name of each missing file below the dataset's folder to its name in the archive.
-        names = {PurePosixPath(archive.into, name).as_posix(): name for name in archive.files}
-        missing = {placed: name for placed, name in names.items() if self.needs(placed)}
+        missing = [name for name in archive.files if self.needs(name)]
         if not missing:
             return
         packed = self.folder / archive.url.rpartition("/")[2]
@@ -149,18 +147,17 @@ class Files:
             with or_else(self.remedy(packed.name)):
                 self.client.fetch(archive.url, packed, checksum=archive.checksum, label=packed.name)
         unpacked = self.folder / f".{packed.name}.unpacked"
-        top = unpacked / archive.top
         try:
-            unpack(packed, unpacked, [f"{archive.top}/{name}" for name in missing.values()])
-            for placed, name in missing.items():
+            unpack(packed, unpacked, [PurePosixPath(archive.top, name).as_posix() for name in missing])
+            for name in missing:
+                source, path = unpacked / archive.top / name, self.folder / name
                 with or_else(f"delete {packed}, which is not the published archive"):
-                    entry = describe_file(top / name, archive.files[name])
-                path = self.folder / placed
+                    entry = describe_file(source, archive.files[name])
                 path.parent.mkdir(parents=True, exist_ok=True)
-                sync(top / name)
-                os.replace(top / name, path)
+                sync(source)
+                os.replace(source, path)
                 sync(path.parent)
-                self.add(placed, dataclasses.replace(entry, details={"url": archive.url}))
+                self.add(name, dataclasses.replace(entry, details={"url": archive.url}))
         finally:
             shutil.rmtree(unpacked, ignore_errors=True)
         if not is_placed:
