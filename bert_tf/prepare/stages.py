@@ -141,27 +141,29 @@ def run_create_vocab(options: PreparationOptions, layout: Layout) -> None:
     run_stage(stage, "vocabulary", output, lambda _: vocabulary.create_vocab(output, paths, vocab_size, casing))
 
 
-STAGES: dict[str, Callable[[PreparationOptions, Layout], None]] = {
-    "download": run_download,
-    "text_formatting": run_text_formatting,
-    "sharding": run_sharding,
-    "create_vocab": run_create_vocab,
-    "create_token_files": creating.create_token_files,
-    "create_tfrecord_files": creating.create_tfrecord_files,
+class _Declared(NamedTuple):
+    """A stage: what runs it, and the folders with its manifests, below the working directory."""
+
+    run: Callable[[PreparationOptions, Layout], None]
+    folders: tuple[str, ...]
+    is_of_corpus: bool = False  # else of a dataset, which may consist of several corpora
+
+
+_DECLARED = {
+    "download": _Declared(run_download, ("download/*", "download/glue/*", "download/pubmed/*"), is_of_corpus=True),
+    "text_formatting": _Declared(
+        run_text_formatting,
+        ("formatted_one_article_per_line", "biobert/*"),  # or a download, BC5CDR
+        is_of_corpus=True,
+    ),
+    "sharding": _Declared(run_sharding, ("sharded/*",)),
+    "create_vocab": _Declared(run_create_vocab, ("vocab/*",)),
+    "create_token_files": _Declared(creating.create_token_files, ("tokens/*/*",)),
+    "create_tfrecord_files": _Declared(creating.create_tfrecord_files, ("tfrecord/*/*",)),
 }
-# These stages work on a corpus; later ones work on a dataset, which may consist of several corpora.
-OF_CORPORA = ("download", "text_formatting")
+STAGES = {name: stage.run for name, stage in _DECLARED.items()}
 # Actions that add to a stage's output, or make the same output from another source.
 FROM_TOKEN_FILES = {"create_pairs": creating.create_pairs, "export_tfrecord": creating.export_tfrecord}
-# The folders with their manifests.
-_FOLDERS = {
-    "download": ("download/*", "download/glue/*", "download/pubmed/*"),
-    "text_formatting": ("formatted_one_article_per_line", "biobert/*"),  # or a download, BC5CDR
-    "sharding": ("sharded/*",),
-    "create_vocab": ("vocab/*",),
-    "create_token_files": ("tokens/*/*",),
-    "create_tfrecord_files": ("tfrecord/*/*",),
-}
 
 
 def find_prepared(layout: Layout, dataset: str = "") -> list[Prepared]:
@@ -169,14 +171,14 @@ def find_prepared(layout: Layout, dataset: str = "") -> list[Prepared]:
     parts = registry.parts_of(dataset)
     found = [
         prepared
-        for stage, folders in _FOLDERS.items()
-        for folder in folders
+        for name, stage in _DECLARED.items()
+        for folder in stage.folders
         for path in manifests_in(layout.root, folder)
-        if (prepared := read_stage(path, stage))
+        if (prepared := read_stage(path, name))
     ]
     chosen = [
         prepared
         for prepared in found
-        if dataset in ("", prepared.dataset) or (prepared.stage in OF_CORPORA and prepared.dataset in parts)
+        if dataset in ("", prepared.dataset) or (_DECLARED[prepared.stage].is_of_corpus and prepared.dataset in parts)
     ]
     return sorted(chosen, key=lambda prepared: [*STAGES].index(prepared.stage))
