@@ -205,12 +205,8 @@ def test_what_is_no_shard_for_pre_training_is_refused(tmp_path):
     [
         ("input_ids", -1, (1 << 20) - 1),
         ("masked_lm_ids", 1 << 40, (1 << 20) - 1),
-        ("masked_lm_positions", -3, 127),
         ("masked_lm_positions", 128, 127),
-        ("input_mask", 2, 1),
-        ("segment_ids", 2, 1),
         ("next_sentence_labels", 2, 1),
-        ("masked_lm_weights", -0.5, "3.4"),
         ("masked_lm_weights", float("nan"), "3.4"),
     ],
 )

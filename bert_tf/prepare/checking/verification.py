@@ -151,7 +151,8 @@ def _options_of(prepared: Prepared, options: PreparationOptions, layout: Layout)
 
     Raises: UserError where the vocabulary is gone.
     """
-    header = prepared.header
+    assert prepared.manifest
+    header = prepared.manifest
     known = {field.name for field in dataclasses.fields(PreparationOptions)}
     of_stage = {name: value for name, value in header.arguments.items() if name in known}
     of_stage |= {
@@ -160,9 +161,8 @@ def _options_of(prepared: Prepared, options: PreparationOptions, layout: Layout)
         "n_training_shards": header.arguments.get("num_training_shards"),
         "n_test_shards": header.arguments.get("num_test_shards"),
         "license_groups": ",".join(header.arguments.get("license_groups", LICENSE_GROUPS)),
+        "max_bad_records": header.counts.get("num_dropped_bad_records", 0),
     }
-    if prepared.manifest:
-        of_stage["max_bad_records"] = prepared.manifest.counts.get("num_dropped_bad_records", 0)
     if "input_format" in of_stage:
         # Tables are told by their suffix whatever the option says, and several other kinds only by "auto".
         kinds = {*of_stage["input_format"].split("+")} - {"parquet"}
