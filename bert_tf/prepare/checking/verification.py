@@ -17,7 +17,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.files import TEMPORARY_SUFFIX, sha256_of_file
 from bert_tf.base.progress import Progress
 from bert_tf.prepare.layout import Layout, task_pool_of
-from bert_tf.prepare.running.stage import Prepared
+from bert_tf.prepare.running.stage import Prepared, clear_disk_errors
 from bert_tf.prepare.running.workers import TaskPool
 from bert_tf.prepare.stages import STAGES, find_prepared
 from bert_tf.records import tfrecord, token_file
@@ -151,17 +151,17 @@ def _options_of(prepared: Prepared, options: PreparationOptions, layout: Layout)
 
     Raises: UserError where the vocabulary is gone.
     """
-    assert prepared.manifest
-    header = prepared.manifest
+    made = prepared.manifest
+    assert made
     known = {field.name for field in dataclasses.fields(PreparationOptions)}
-    of_stage = {name: value for name, value in header.arguments.items() if name in known}
+    of_stage = {name: value for name, value in made.arguments.items() if name in known}
     of_stage |= {
         "dataset": prepared.dataset,
-        "input_paths": tuple(str(layout.root / entry.file) for entry in header.inputs),
-        "n_training_shards": header.arguments.get("num_training_shards"),
-        "n_test_shards": header.arguments.get("num_test_shards"),
-        "license_groups": ",".join(header.arguments.get("license_groups", LICENSE_GROUPS)),
-        "max_bad_records": header.counts.get("num_dropped_bad_records", 0),
+        "input_paths": tuple(str(layout.root / entry.file) for entry in made.inputs),
+        "n_training_shards": made.arguments.get("num_training_shards"),
+        "n_test_shards": made.arguments.get("num_test_shards"),
+        "license_groups": ",".join(made.arguments.get("license_groups", LICENSE_GROUPS)),
+        "max_bad_records": made.counts.get("num_dropped_bad_records", 0),
     }
     if "input_format" in of_stage:
         # Tables are told by their suffix whatever the option says, and several other kinds only by "auto".
@@ -169,11 +169,11 @@ def _options_of(prepared: Prepared, options: PreparationOptions, layout: Layout)
         of_stage["input_format"] = kinds.pop() if len(kinds) == 1 else "auto"
     if prepared.stage == "create_vocab":
         of_stage["vocab_file"] = str(prepared.manifest_path).removesuffix(f".{MANIFEST_NAME}")
-    elif header.vocab:
+    elif made.vocab:
         other = Path(options.vocab_file) if options.vocab_file else layout.vocab / prepared.dataset / "vocab.txt"
         vocab = prepared.find_vocab(other)
         if vocab is None:
-            known_places = f"{header.vocab} is neither in {prepared.folder} nor {other}"
+            known_places = f"{made.vocab} is neither in {prepared.folder} nor {other}"
             raise UserError(f"the vocabulary of {known_places}: name it by --vocab_file")
         of_stage["vocab_file"] = str(vocab)
     return of_stage
@@ -185,7 +185,7 @@ def _verify_and_repair(prepared: Prepared, options: PreparationOptions, layout: 
     if prepared.fault:
         faults = [Fault(prepared.manifest_path, prepared.fault, is_by_hand=True)]
     elif prepared.manifest is None or prepared.is_at_work:
-        print(f"{title}: not finished, so not verified; --action status says more", flush=True)
+        print(f"{title}: not finished or at work, so not verified; --action status says more", flush=True)
         return []
     else:
         faults = all_faults(prepared, task_pool_of(options, layout))
@@ -194,7 +194,8 @@ def _verify_and_repair(prepared: Prepared, options: PreparationOptions, layout: 
         print(f"  {fault.path.relative_to(prepared.folder)}: {fault.description}", flush=True)
     if options.repair:
         try:
-            _repair(prepared, faults, options, layout)
+            with clear_disk_errors(prepared.folder):
+                _repair(prepared, faults, options, layout)
             return [fault for fault in faults if fault.is_by_hand]
         except UserError as error:
             print(f"  cannot be made again: {error}", flush=True)
