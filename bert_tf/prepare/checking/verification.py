@@ -123,8 +123,9 @@ def all_faults(prepared: Prepared, workers: TaskPool) -> list[Fault]:
     assert prepared.manifest
     faults = list(_folder_faults(prepared, prepared.manifest))
     of_one = functools.partial(file_faults, stage=prepared.stage, folder=prepared.folder)
+    call_for_all = workers.map_in_order if len(prepared.entries) > 1 else map  # one file is read here
     with Progress(total=prepared.num_bytes, unit="B", description=f"verifying {prepared.stage}") as bar:
-        for entry, new_faults in zip(prepared.entries, workers.map_in_order(of_one, prepared.entries)):
+        for entry, new_faults in zip(prepared.entries, call_for_all(of_one, prepared.entries)):
             faults += new_faults
             bar.update(entry.num_bytes)
     return faults
