@@ -72,8 +72,8 @@ def files_below(folder: Path) -> dict[str, str]:
 
 
 def damage(working_dir: Path, generator: random.Random) -> None:
-    """Flips one bit in each of some files of sharded text, tokens, pairs and records."""
-    for pattern in ("sharded/*/*/*.txt", "tokens/*/*/*/*.tokens", "tokens/*/*/*/*.pairs", "tfrecord/*/*/*/*.tfrecord"):
+    """Flips one bit in each of some files of sharded text, tokens and records."""
+    for pattern in ("sharded/*/*/*.txt", "tokens/*/*/*/*.tokens", "tfrecord/*/*/*/*.tfrecord"):
         for path in sorted(working_dir.glob(pattern))[:NUM_BROKEN]:
             flip_bit(path, generator)
 

@@ -59,7 +59,7 @@ def tokens(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
 
     def make() -> dict[str, float]:
         make_token_file(Path(settings["text"]), Path(output), Shard(0, 0), settings=how)
-        made = [make_pairs(output, PairSettings(each, settings["dupe_factor"])) for each in settings["lengths"]]
+        made = [make_pairs(Path(output), PairSettings(each, settings["dupe_factor"])) for each in settings["lengths"]]
         return {"instances": sum(counts["num_instances"] for counts in made), "peak MiB": memory_peak_mib()}
 
     return make

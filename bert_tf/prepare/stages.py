@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Callable
+from typing import Callable, NamedTuple
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_folder
@@ -21,7 +21,7 @@ from bert_tf.prepare.instances import creating, vocabulary
 from bert_tf.prepare.layout import Layout, task_pool_of
 from bert_tf.prepare.running.stage import Made, Prepared, Stage, manifests_in, read_stage, run_stage
 from bert_tf.prepare.sharding import sharding
-from bert_tf.records.manifest import MANIFEST_NAME, FileEntry, describe_input, read_manifest
+from bert_tf.records.manifest import MANIFEST_NAME, FileEntry, Manifest, describe_input, read_manifest
 from bert_tf.settings.preparation import PreparationOptions, command
 from bert_tf.text.tokenizer import is_pipeline
 
@@ -48,8 +48,7 @@ def run_text_formatting(options: PreparationOptions, layout: Layout) -> None:
         raise UserError(f"dataset={dataset} consists of others: format each of {', '.join(parts)}, then run sharding")
     corpus = registry.open_corpus(options, layout.root)
     if dataset == "custom":
-        files = "1 input file" if len(corpus.paths) == 1 else f"{len(corpus.paths):,} input files"
-        print(f"{files}; input_format={corpus.arguments['input_format']}", flush=True)
+        print(f"input files: {len(corpus.paths):,}; input_format={corpus.arguments['input_format']}", flush=True)
     inputs = [describe_input(path, layout.root) for path in corpus.paths]
     output = layout.formatted_file(dataset)
     stage = Stage("text_formatting", dataset, layout.formatted_manifest(dataset), corpus.arguments, inputs)
@@ -63,45 +62,53 @@ def run_text_formatting(options: PreparationOptions, layout: Layout) -> None:
     run_stage(stage, "formatted", output, write)
 
 
-def _formatted_inputs(dataset: str, layout: Layout) -> tuple[list[Path], list[FileEntry]]:
-    paths = [layout.formatted_file(corpus) for corpus in registry.corpora_of(dataset)]
-    inputs: list[FileEntry] = []
-    for corpus, path in zip(registry.corpora_of(dataset), paths):
-        format_again = command("text_formatting", corpus)
+class _Formatted(NamedTuple):
+    """A formatted corpus."""
+
+    path: Path
+    manifest: Manifest | None  # None: the user has put the file there
+    entry: FileEntry
+
+
+def _formatted_corpora(dataset: str, layout: Layout) -> list[_Formatted]:
+    """Those that the dataset consists of. Raises: UserError where one is missing or was changed."""
+    found = []
+    for corpus in registry.corpora_of(dataset):
+        path, format_again = layout.formatted_file(corpus), command("text_formatting", corpus)
         if not path.is_file():
             ways_out = f"run {format_again} first"
             if corpus == "bookscorpus":
-                ways_out = (
-                    f"BookCorpus is no longer distributed; put a folder of .txt books into {layout.download / corpus} "
-                    f"and run {format_again}, or continue with Wikipedia alone: --dataset=wikicorpus_en"
-                )
+                ways_out += f", on a folder of .txt books, {layout.download / corpus}, or leave them out: "
+                ways_out += "--dataset=wikicorpus_en"
             raise UserError(f"{path} does not exist: {ways_out}")
-        manifest = read_manifest(layout.formatted_manifest(corpus))
-        if manifest:
+        sha256 = ""
+        if manifest := read_manifest(layout.formatted_manifest(corpus)):
             manifest.require_whole(layout.formatted, f"{format_again} again")
-        sha256 = next((entry.sha256 for entry in manifest.entries), "") if manifest else ""
-        inputs.append(describe_input(path, layout.root, sha256))
-    return paths, inputs
+            sha256 = manifest.entries[0].sha256
+        found.append(_Formatted(path, manifest, describe_input(path, layout.root, sha256)))
+    return found
 
 
 def run_sharding(options: PreparationOptions, layout: Layout) -> None:
     dataset = options.dataset
-    defaults = SAMPLE_SHARDS if dataset == "sample" else DEFAULT_SHARDS
-    num_training, num_test = (
-        default if given is None else given
-        for given, default in zip((options.n_training_shards, options.n_test_shards), defaults)
-    )
+    num_training, num_test = SAMPLE_SHARDS if dataset == "sample" else DEFAULT_SHARDS
     settings = sharding.ShardingSettings(
-        num_training, num_test, options.fraction_test_set, options.segmentation_method, options.random_seed
+        options.n_training_shards or num_training,
+        num_test if options.n_test_shards is None else options.n_test_shards,
+        options.fraction_test_set,
+        options.segmentation_method,
+        options.random_seed,
     ).validated()
-    paths, inputs = _formatted_inputs(dataset, layout)
-    if dataset == "custom" and settings.segmentation_method != "rules":
-        formatted = read_manifest(layout.formatted_manifest(dataset))
-        if formatted and formatted.arguments.get("input_format") == "sentences":
-            raise UserError(
-                f"segmentation_method={settings.segmentation_method}: has no effect on text that was formatted with "
-                "--input_format=sentences, whose sentences are kept: leave it out"
-            )
+    corpora = _formatted_corpora(dataset, layout)
+    has_sentences = any(
+        each.manifest and each.manifest.arguments.get("input_format") == "sentences" for each in corpora
+    )
+    if has_sentences and settings.segmentation_method != "rules":
+        raise UserError(
+            f"segmentation_method={settings.segmentation_method}: has no effect on text that was formatted with "
+            "--input_format=sentences, whose sentences are kept: leave it out"
+        )
+    inputs, paths = [each.entry for each in corpora], [each.path for each in corpora]
     stage = Stage("sharding", dataset, layout.sharded / dataset / MANIFEST_NAME, settings._asdict(), inputs)
 
     def write(stage: Stage) -> Made:
@@ -114,7 +121,7 @@ def run_sharding(options: PreparationOptions, layout: Layout) -> None:
 
 
 def run_create_vocab(options: PreparationOptions, layout: Layout) -> None:
-    paths, inputs = _formatted_inputs(options.dataset, layout)
+    corpora = _formatted_corpora(options.dataset, layout)
     output = Path(options.vocab_file or layout.vocab / options.dataset / "vocab.txt").absolute()
     manifest_path = Path(f"{output}.{MANIFEST_NAME}")
     check_folder(output.parent, f"vocab_file={output}")
@@ -129,43 +136,49 @@ def run_create_vocab(options: PreparationOptions, layout: Layout) -> None:
         )
     casing, vocab_size = creating.casing_of(options), options.vocab_size
     arguments = {"vocab_size": vocab_size, **casing.flags()}
-    stage = Stage("create_vocab", options.dataset, manifest_path, arguments, inputs)
+    stage = Stage("create_vocab", options.dataset, manifest_path, arguments, [each.entry for each in corpora])
+    paths = [each.path for each in corpora]
     run_stage(stage, "vocabulary", output, lambda _: vocabulary.create_vocab(output, paths, vocab_size, casing))
 
 
-STAGES: dict[str, Callable[[PreparationOptions, Layout], None]] = {
-    "download": run_download,
-    "text_formatting": run_text_formatting,
-    "sharding": run_sharding,
-    "create_vocab": run_create_vocab,
-    "create_token_files": creating.create_token_files,
-    "create_tfrecord_files": creating.create_tfrecord_files,
+class _Declared(NamedTuple):
+    """A stage: what runs it, and the folders with its manifests, below the working directory."""
+
+    run: Callable[[PreparationOptions, Layout], None]
+    folders: tuple[str, ...]
+    is_of_corpus: bool = False  # else of a dataset, which may consist of several corpora
+
+
+_DECLARED = {
+    "download": _Declared(run_download, ("download/*", "download/glue/*", "download/pubmed/*"), is_of_corpus=True),
+    "text_formatting": _Declared(
+        run_text_formatting,
+        ("formatted_one_article_per_line", "biobert/*"),  # or a download, BC5CDR
+        is_of_corpus=True,
+    ),
+    "sharding": _Declared(run_sharding, ("sharded/*",)),
+    "create_vocab": _Declared(run_create_vocab, ("vocab/*",)),
+    "create_token_files": _Declared(creating.create_token_files, ("tokens/*/*",)),
+    "create_tfrecord_files": _Declared(creating.create_tfrecord_files, ("tfrecord/*/*",)),
 }
-# These stages work on a corpus; later ones work on a dataset, which may consist of several corpora.
-OF_CORPORA = ("download", "text_formatting")
+STAGES = {name: stage.run for name, stage in _DECLARED.items()}
 # Actions that add to a stage's output, or make the same output from another source.
 FROM_TOKEN_FILES = {"create_pairs": creating.create_pairs, "export_tfrecord": creating.export_tfrecord}
-# Where they leave manifests.
-_FOLDERS = {
-    **dict.fromkeys(("download/*", "download/glue/*", "download/pubmed/*"), "download"),
-    "formatted_one_article_per_line": "text_formatting",
-    "biobert/*": "text_formatting",  # or a download, BC5CDR
-    "sharded/*": "sharding",
-    "vocab/*": "create_vocab",
-    "tokens/*/*": "create_token_files",
-    "tfrecord/*/*": "create_tfrecord_files",
-}
 
 
 def find_prepared(layout: Layout, dataset: str = "") -> list[Prepared]:
     """What the stages have left of a dataset and the corpora that it is made of, or of all datasets, by stage."""
     parts = registry.parts_of(dataset)
-    found = (
-        read_stage(path, stage) for folder, stage in _FOLDERS.items() for path in manifests_in(layout.root, folder)
-    )
-    stages = [
+    found = [
         prepared
-        for prepared in filter(None, found)
-        if not dataset or prepared.dataset == dataset or (prepared.stage in OF_CORPORA and prepared.dataset in parts)
+        for name, stage in _DECLARED.items()
+        for folder in stage.folders
+        for path in manifests_in(layout.root, folder)
+        if (prepared := read_stage(path, name))
     ]
-    return sorted(stages, key=lambda prepared: [*STAGES].index(prepared.stage))
+    chosen = [
+        prepared
+        for prepared in found
+        if dataset in ("", prepared.dataset) or (_DECLARED[prepared.stage].is_of_corpus and prepared.dataset in parts)
+    ]
+    return sorted(chosen, key=lambda prepared: [*STAGES].index(prepared.stage))

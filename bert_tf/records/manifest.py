@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import itertools
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from bert_tf.base.errors import UserError
 MANIFEST_NAME = "manifest.json"
 _SAMPLE_BYTES = 1 << 16
 _LIMIT = 1 << 64  # larger numbers in a manifest are nonsense
+_MOST_DIFFERENCES = 5
 
 
 # What others read of the manifests of stages that make shards: names of numbers among arguments and counts, and among
@@ -85,7 +85,7 @@ class FileEntry:
 def describe_input(path: Path, base: Path, sha256: str = "") -> FileEntry:
     """The entry of an input file in its present state; `base` is the working directory."""
     resolved, resolved_base = path.resolve(), base.resolve()
-    is_inside = resolved_base in resolved.parents
+    is_inside = resolved.is_relative_to(resolved_base)
     name, status = str(resolved.relative_to(resolved_base) if is_inside else resolved), path.stat()
     if sha256:
         return FileEntry(name, status.st_size, sha256)
@@ -137,33 +137,29 @@ class Header:
         return Header(**fields)
 
     def differences(self, now: Header, *, is_finished: bool) -> list[str]:
-        """The differences between this stored header and that of the current command, in words.
+        """Differences between this stored header and that of the current command, in words; at most a few.
 
         Modification times of inputs are compared only for an unfinished stage: a finished one may
         have been copied to another disk together with its inputs, which changes them.
         """
-        names = ("stage", "dataset", "format_version")
-        before, after = ({**{name: getattr(h, name) for name in names}, **h.arguments} for h in (self, now))
+        before, after = self._facts(), now._facts()
         differences = [
-            f"{name} is {before.get(name)} there, {after.get(name)} here"
-            for name in dict.fromkeys((*names, *sorted({*before, *after})))
-            if before.get(name) != after.get(name)
+            f"{name} is {before.get(name, 'missing')} there, {after.get(name, 'missing')} here"
+            for name in {**before, **after}
+            if before.get(name, "missing") != after.get(name, "missing")
         ]
-        if self.vocab != now.vocab:
-            differences.append(f"the vocabulary is {self.vocab or 'none'} there, {now.vocab or 'none'} here")
-        difference = _input_difference(self.inputs, now.inputs, is_finished)
-        return [*differences, difference] if difference else differences
+        changed = (
+            f"input {old.file} has changed since"
+            for old, new in zip(self.inputs, now.inputs)
+            if not old.is_same(new, with_time=not is_finished)
+        )
+        return [*differences, *changed][:_MOST_DIFFERENCES]
 
-
-def _input_difference(stored: tuple[FileEntry, ...], now: tuple[FileEntry, ...], is_finished: bool) -> str:
-    """The first difference, in words; "" if there is none."""
-    for number, (before, after) in enumerate(itertools.zip_longest(stored, now), 1):
-        names = [entry.file if entry else "missing" for entry in (before, after)]
-        if names[0] != names[1]:
-            return f"input {number} is {names[0]} there, {names[1]} here"
-        if not before.is_same(after, with_time=not is_finished):
-            return f"input {names[0]} has changed since"
-    return ""
+    def _facts(self) -> dict[str, Any]:
+        """What can differ, by its name in messages."""
+        header = {"stage": self.stage, "dataset": self.dataset, "format_version": self.format_version}
+        inputs = {f"input {number}": entry.file for number, entry in enumerate(self.inputs, 1)}
+        return {**header, **self.arguments, "the vocabulary": self.vocab or "none", **inputs}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,23 +185,23 @@ class Manifest(Header):
 
     @classmethod
     def from_json(cls, content: Any) -> Manifest:
-        """Raises: ValueError if a field is missing or of a wrong type."""
+        """Raises: ValueError if a field is missing or of a wrong type, or something that others read is missing."""
         header = Header.from_json(content)
         fields = _typed(content, {"counts": dict, "shards": dict})
         splits = _typed(fields["shards"], dict.fromkeys(fields["shards"], list))
         shards = {split: list(map(FileEntry.from_json, entries)) for split, entries in splits.items()}
-        if header.stage in ("create_token_files", "create_tfrecord_files") and header.vocab is None:
-            raise ValueError("names no vocab")
-        return cls(**vars(header), counts=fields["counts"], shards=shards)
+        manifest = cls(**vars(header), counts=fields["counts"], shards=shards)
+        manifest._check()
+        return manifest
 
-    def check(self, stage: str) -> None:
-        """Raises: ValueError if it is another stage's, lacks a number that others read, or a split has no file."""
-        if self.stage != stage:
-            raise ValueError(f"is that of {self.stage}, not of {stage}")
-        of_all, of_a_file = (names.split() for names in _REQUIRED.get(stage, ("", "")))
-        _require_numbers({**self.arguments, **self.counts}, {*of_all, *self.counts})
-        if stage in _REQUIRED and not (self.shards.get("training") and "test" in self.shards):
+    def _check(self) -> None:
+        """Raises: ValueError if it lacks something that others read."""
+        if self.stage in ("create_token_files", "create_tfrecord_files") and self.vocab is None:
+            raise ValueError("names no vocab")
+        if self.stage in _REQUIRED and not (self.shards.get("training") and "test" in self.shards):
             raise ValueError("names no files for training")
+        of_all, of_a_file = (names.split() for names in _REQUIRED.get(self.stage, ("", "")))
+        _require_numbers({**self.arguments, **self.counts}, {*of_all, *self.counts})
         for entry in self.entries:
             _typed({"counts": {}, **entry.details}, {"counts": dict})
             counts = {name for name in entry.counts if name.startswith("num_")}
@@ -229,23 +225,21 @@ def _require_numbers(content: Mapping[str, Any], names: Iterable[str]) -> None:
 
 
 def read_manifest(path: Path, stage: str | None = None) -> Manifest | None:
-    """The manifest at `path`, or None if there is no such file; with a `stage`, checked for what others read.
+    """The manifest at `path`, or None if there is no such file.
 
     Raises: UserError where the file is not JSON, or not a manifest of the stage.
     """
     try:
         manifest = Manifest.from_json(json.loads(path.read_bytes()))
-        if stage:
-            manifest.check(stage)
+        if stage not in (None, manifest.stage):
+            raise ValueError(f"is that of {manifest.stage}, not of {stage}")
         return manifest
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror})") from None
     except (ValueError, RecursionError) as error:
-        # In other places there are files of other corpora beside it.
-        files = f"the folder {path.parent}" if path.name == MANIFEST_NAME else "it and the file that it describes"
         raise UserError(
-            f"{path} is damaged, or no manifest ({error}): delete {files}, and run the stage again; if it is not of "
-            "bertPrep.py, move it"
+            f"{path} is damaged, or no manifest ({error}): delete it with the files that it lists, and run the stage "
+            "again; if it is not of bertPrep.py, move it"
         ) from error

@@ -121,11 +121,6 @@ def open_pairs(tokens: TokenFile, settings: PairSettings) -> PairFile | None:
     return None
 
 
-def settings_of(settings: PairSettings, tokens: TokenFile) -> PairSettings:
-    """The settings for one token file: held-out text is passed over only once."""
-    return settings if SPLITS[tokens.shard.split] == "training" else settings._replace(dupe_factor=1)
-
-
 def encode_pairs(pairs: Pairs) -> np.ndarray:
     """Encodes truncated pairs as they are stored."""
     rows = np.empty(len(pairs.a_start), _ROW)
@@ -148,13 +143,12 @@ def write_pairs(tokens: TokenFile, settings: PairSettings, copies: Sequence[np.n
         file.writelines((*parts, struct.pack("<I", checksum)))
 
 
-def make_pairs(path: str | Path, settings: PairSettings) -> dict[str, int]:
+def make_pairs(path: Path, settings: PairSettings) -> dict[str, int]:
     """Draws and stores the pairs of a token file; returns counts.
 
     Raises: UserError if the token file is damaged or contains too little, or the folder cannot be written.
     """
     tokens = TokenFile(path)
-    settings = settings_of(settings, tokens)
     boundaries = tokens.boundaries()
     text = boundaries if settings.single_segments else with_two_documents(boundaries, tokens.path)
     copies, counts = [], Counter(num_instances=0)
@@ -174,34 +168,38 @@ def make_pairs(path: str | Path, settings: PairSettings) -> dict[str, int]:
     except OSError as error:
         options = f"{settings.max_seq_length}{' --no_next_sentence' if settings.single_segments else ''}"
         raise UserError(
-            f"the {settings.kind} cannot be written in {Path(path).parent} ({error.strerror}); make them where it can "
+            f"the {settings.kind} cannot be written in {path.parent} ({error.strerror}); make them where it can "
             f"be written to, by data/bertPrep.py --action create_pairs --max_seq_length {options}"
         ) from error
     return dict(counts)
 
 
-def _find_pair_settings(paths: Sequence[Path], wanted: PairSettings) -> tuple[PairSettings | None, list[Path]]:
-    """The settings of the pairs beside these token files, and the files that have no pairs yet.
+def _find_pair_settings(
+    paths: Sequence[Path], default: PairSettings, is_exact: bool
+) -> tuple[PairSettings, list[Path]]:
+    """The settings of the pairs beside these token files (or else the `default`), and the files without pairs.
 
-    Only those of the `wanted` length and kind count.
+    Only those of the default length and kind count.
 
-    Raises: UserError if the pairs of two files were drawn differently, or the files are of both splits.
+    Raises: UserError if pairs were drawn differently, or the files are of both splits.
     """
-    found: dict[PairSettings, Path] = {}
-    missing, splits = [], set()
+    splits, missing = set(), []
+    found: dict[PairSettings, object] = {default: "this command"} if is_exact else {}
     for path in paths:
         tokens = TokenFile(path)
         splits.add(tokens.shard.split)
-        if len(splits) > 1:
-            raise UserError(f"{paths[0]} is of another split than {path}; name the token files of one split")
-        if pairs := open_pairs(tokens, wanted):
+        if pairs := open_pairs(tokens, default):
             found.setdefault(pairs.settings, pairs.path)
         else:
             missing.append(path)
+    if len(splits) > 1:
+        raise UserError(f"{paths[0]} and {paths[-1]} are of two splits; name the token files of one split")
     if len(found) > 1:
-        (one, path), (other, other_path) = list(found.items())[:2]
-        raise UserError(f"{other_path} was made with {other}, but {path} with {one}; delete those that are not wanted")
-    return next(iter(found), None), missing
+        (one, source), (other, other_source) = list(found.items())[:2]
+        raise UserError(
+            f"{other_source} has {other}, but {source} {one}; delete what is not wanted, or use what is there"
+        )
+    return next(iter(found), default), missing
 
 
 def ensure_pairs(
@@ -223,13 +221,12 @@ def ensure_pairs(
     Raises: UserError if a file contains too little, the folder cannot be written, or pairs differ.
     """
     default.check()
-    settings, missing = _find_pair_settings(files, default)
-    if is_exact and settings not in (None, default):
-        pairs = files[0].with_name(f"*{default.suffix}")
-        raise UserError(f"{pairs} were drawn with {settings}, not {default}: use those, or delete them")
+    if SPLITS[TokenFile(files[0]).shard.split] == "test":  # held-out text is passed over only once
+        default = default._replace(dupe_factor=1)
+    settings, missing = _find_pair_settings(files, default, is_exact)
     counts: Counter[str] = Counter()
-    make = functools.partial(make_pairs, settings=settings or default)
+    make = functools.partial(make_pairs, settings=settings)
     shown = Progress(missing, unit="shards", description=f"drawing {default.kind}", disable=not missing)
     for _, of_file in zip(shown, map_in_order(make, missing)):
         counts.update(of_file)
-    return settings or default, counts
+    return settings, counts

@@ -61,7 +61,7 @@ _ENTRY_FEATURE = 2 << 3 | _BYTES
 _FLOAT_LIST, _INT64_LIST = 2 << 3 | _BYTES, 3 << 3 | _BYTES
 _LIST_PACKED = 1 << 3 | _BYTES
 _PAYLOAD_BITS = 7
-# Keeps the varint tables small (24 MB for the largest); vocabularies are far smaller.
+# More than any vocabulary has.
 LARGEST_INTEGER = (1 << 20) - 1
 _MORE = 0x80
 
@@ -95,19 +95,6 @@ def _begin_entry(name: str, kind: int, num_bytes: int) -> bytes:
     return _begin(_FEATURES_FEATURE, _begin(_ENTRY_NAME, name.encode(), 0) + feature, num_bytes)
 
 
-@functools.cache
-def _varint_tables(num_bits: int) -> tuple[np.ndarray, np.ndarray]:
-    """The varint of every integer of up to `num_bits` bits, padded to 4 bytes, and which bytes are used.
-
-    Returns: uint32 whose bytes are the varint; uint32 whose bytes are 1 if used, else 0.
-    """
-    rest = np.arange(1 << num_bits)[:, np.newaxis] >> _PAYLOAD_BITS * np.arange(4)
-    encoded = (rest & (_MORE - 1) | (rest >= _MORE) * _MORE).astype(np.uint8)
-    used = rest > 0
-    used[:, 0] = True
-    return encoded.view(np.uint32)[:, 0], used.view(np.uint32)[:, 0]
-
-
 def _pack(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Encodes each row of [N, K] as the bytes of a packed list.
 
@@ -119,16 +106,12 @@ def _pack(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     largest = int(values.max(initial=0))
     if values.min(initial=0) < 0 or largest > LARGEST_INTEGER:
         raise ValueError(f"integers from 0 to {LARGEST_INTEGER} are written, not {values.min()} to {largest}")
-    if largest < _MORE:
-        return values.astype(np.uint8).reshape(-1), np.full(num, count)
-    encoded, used = _varint_tables(largest.bit_length())
-    numbers = values.astype(np.intp)
-    # mode="clip" skips NumPy's range check, which is not needed here. Indexing by positions is faster than by a mask.
-    is_used = used.take(numbers, mode="clip").view(bool)
-    padded = encoded.take(numbers, mode="clip").view(np.uint8)
-    used_bytes = np.flatnonzero(is_used)
-    ends = np.searchsorted(used_bytes, np.arange(num + 1) * is_used.shape[1])
-    return padded.take(used_bytes, mode="clip"), np.diff(ends)
+    # What is left to be written of each integer before each byte of its varint, [N, K, bytes].
+    rest = np.stack([values >> bits for bits in range(0, max(largest.bit_length(), 1), _PAYLOAD_BITS)], axis=-1)
+    encoded = (rest & (_MORE - 1) | (rest >= _MORE) * _MORE).astype(np.uint8)
+    is_used = rest > 0
+    is_used[:, :, 0] = True
+    return encoded[is_used], is_used.sum(axis=(1, 2))
 
 
 def _slices(data: bytes, sizes: np.ndarray) -> list[bytes]:

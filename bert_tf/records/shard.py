@@ -106,7 +106,7 @@ def open_index(path: Path) -> RecordIndex | None:
     return None
 
 
-def load_index(path: str | Path) -> RecordIndex:
+def load_index(path: Path) -> RecordIndex:
     """The index of a shard; if none fits, it is made in one pass over the shard.
 
     A new index is stored beside the shard if the folder is writable. An index fits if it was made for a
@@ -114,19 +114,17 @@ def load_index(path: str | Path) -> RecordIndex:
 
     Raises: UserError if the shard is missing, truncated, not a TFRecord, or has numbers that no instance can have.
     """
-    path = Path(path)
     file = TFRecordFile(path)
     index = open_index(path)
     if index is not None and index.data_bytes == file.size:
         return index
-    offsets, lengths = _scan(file)
+    (offsets, lengths), is_stored = _scan(file), False
     # A read-only folder or a full disk must not end the run: it only costs this pass at each start.
     with contextlib.suppress(OSError):
         write_index(path, offsets, lengths)
-        if stored := open_index(path):
-            return stored
+        is_stored = True
     content = _encoded(offsets, lengths)
-    return RecordIndex(lambda offset, size: content[offset : offset + size], len(content), is_stored=False)
+    return RecordIndex(lambda offset, size: content[offset : offset + size], len(content), is_stored)
 
 
 def _scan(file: TFRecordFile) -> tuple[np.ndarray, np.ndarray]:
@@ -169,10 +167,10 @@ class RecordFile(TFRecordFile):
     Raises: UserError as `load_index` does.
     """
 
-    def __init__(self, path: str | Path, index: RecordIndex | None = None):
+    def __init__(self, path: Path, index: RecordIndex | None = None):
         """`index`: this file's index, from `load_index`; None loads it here."""
         self.index = index or load_index(path)
-        super().__init__(Path(path))
+        super().__init__(path)
 
     @property
     def num_records(self) -> int:
@@ -186,12 +184,12 @@ class RecordFile(TFRecordFile):
         return self.messages(first, self.index.offsets(first, count))
 
 
-def describe(path: str | Path) -> RecordSchema:
+def describe(path: Path) -> RecordSchema:
     """The schema of a shard, from its first record.
 
     Raises: UserError if the shard cannot be read, is empty, or does not hold instances for pre-training.
     """
-    file = TFRecordFile(Path(path))
+    file = TFRecordFile(path)
     if not file.size:
         raise UserError(f"record file {path} holds no record; {HOW_TO_MEND}")
     record = file.read_at(0, 0)

@@ -99,8 +99,8 @@ class TokenFile:
     Raises: UserError if it cannot be read or is incomplete.
     """
 
-    def __init__(self, path: str | Path):
-        self.path = Path(path)
+    def __init__(self, path: Path):
+        self.path = path
         with naming_unreadable(f"token file {path}", HOW_TO_MEND):
             self.raw = RawFile(self.path)
         header = _HEADER.unpack(self.raw.read(0, _HEADER.size))
@@ -123,8 +123,9 @@ class TokenFile:
         for first in range(0, self._body_bytes, _BLOCK_BYTES):
             checksums += _checksum(self.raw.read(first, min(_BLOCK_BYTES, self._body_bytes - first)))
         checksums += _checksum(checksums)
-        if checksums != stored:
-            number = next(at for at, pair in enumerate(zip(checksums, stored)) if pair[0] != pair[1]) // _CHECKSUM_BYTES
+        differ = np.frombuffer(checksums, "<u4") != np.frombuffer(stored, "<u4")
+        if differ.any():
+            number = np.argmax(differ)
             raise UserError(f"token file {self.path}: block {number} of 64 KiB is damaged; {HOW_TO_MEND}")
 
     def text(self) -> TokenizedText:

@@ -124,7 +124,7 @@ def test_natural_order_of_shards(tmp_path):
         ("{0}/training,{0}/training", "twice"),
         ("{0}", "names no record or token file; name the folder training in it"),
         ("{0}/training,{1}/training", r"--input_files names records \(.*tfrecord\) and token files \(.*tokens\)"),
-        ("{1}/training,{1}/test", "is of another split than"),
+        ("{1}/training,{1}/test", "are of two splits"),
     ],
 )
 def test_what_is_no_set_of_shards_is_refused(dataset, token_dataset, patterns, words):

@@ -8,7 +8,7 @@ from bert_tf.base.files import atomic_file
 from bert_tf.prepare.checking import status
 from bert_tf.prepare.running.stage import Stage
 from bert_tf.records.manifest import FileEntry, describe_input
-from tests.preparation import bertPrep, documents, run, shard, write
+from tests.preparation import bertPrep, documents, run, shard
 
 
 def said(capsys, working_dir, *arguments):
@@ -28,8 +28,6 @@ def test_stages_that_are_done(tmp_path, capsys):
     assert "no pairs yet; training draws those" in said(capsys, tmp_path)
     run(tmp_path, "create_pairs", "--max_seq_length", 64)
     assert "pairs of length 64\n" in said(capsys, tmp_path)
-    (tmp_path / "sharded/custom/test/custom_test_0.txt").unlink()
-    assert "1 of them are gone or have another size, such as test/custom_test_0.txt" in said(capsys, tmp_path)
 
 
 @pytest.fixture
@@ -58,13 +56,13 @@ def test_running_and_stopped_stages_tell_how_far_they_are(tmp_path, capsys, cloc
         assert "running: nothing is finished yet" in said(capsys, tmp_path)
         add(first, 0, 1, 2)
         output = said(capsys, tmp_path)
-        assert "running: 3 of 12 files (25%), 2.00s/ files, 00:18 of work left" in output
+        assert "running: 3 of 12 files, 00:18 of work left" in output
     clock[0] += 5000
     with stage() as second:
         add(second, 3)
     output = said(capsys, tmp_path)
-    assert "stopped: 4 of 12 files (33%), 2.00s/ files, 00:16 of work left" in output
-    assert "the same command continues" in output and "with num_training_shards 10" in output
+    assert "stopped, the same command continues: 4 of 12 files, 00:16 of work left" in output
+    assert "with num_training_shards 10" in output
 
 
 def test_formatting_counts_its_input(tmp_path, capsys, clock):
@@ -82,7 +80,7 @@ def test_formatting_counts_its_input(tmp_path, capsys, clock):
         clock[0] += 10
         stage.add_checkpoint({"input_bytes": 1_000_000})
     output = said(capsys, tmp_path)
-    assert "stopped: 1.00M of 4.00MB (25%), 100kB/s, 00:30 of work left" in output
+    assert "continues: 1,000,000 of 4,000,000 bytes, 00:30 of work left" in output
 
 
 def test_a_dataset_with_its_parts(tmp_path, capsys):
@@ -91,9 +89,4 @@ def test_a_dataset_with_its_parts(tmp_path, capsys):
         with Stage("text_formatting", dataset, path, {}, []) as stage:
             stage.complete({}, {})
     output = said(capsys, tmp_path, "--dataset", "books_wiki_en_corpus")
-    assert "bookscorpus\n  text_formatting" in output and "custom" not in output
-
-
-def test_a_damaged_manifest_is_named(tmp_path, capsys):
-    write(tmp_path / "sharded/custom/manifest.json", "{")
-    assert "damaged:" in said(capsys, tmp_path)
+    assert "text_formatting of bookscorpus, done" in output and "custom" not in output

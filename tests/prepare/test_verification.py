@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.prepare.running.stage import Stage, set_aside
+from bert_tf.prepare.running.stage import Stage, read_stage
 from bert_tf.prepare.sharding import sharding
 from bert_tf.records.manifest import FileEntry
 from bert_tf.records.shard import load_index
@@ -50,8 +50,7 @@ def rewrite(path: Path, change) -> None:
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
-TOKENS = "tokens/*/custom/training/custom_training_1.tokens"
-TRAINING, TEST = "tfrecord/*/custom/training/custom_training_", "tfrecord/*/custom/test/custom_test_"
+TOKENS, TRAINING = (f"{kind}/*/custom/training/custom_training_" for kind in ("tokens", "tfrecord"))
 FORMATTED = "formatted_one_article_per_line/custom_one_document_per_line"
 SHARDED = "sharded/custom"
 
@@ -66,86 +65,86 @@ def cut(path: Path) -> None:
 
 
 def copy_of_first(path: Path) -> None:
-    shutil.copy(path.with_name(re.sub(r"\d", "0", path.name)), path)
-
-
-def miscount(path: Path) -> None:
-    rewrite(path, lambda content: content["shards"]["test"][0]["counts"].update(num_instances=1))
+    shutil.copy(path.with_name(re.sub(r"_\d", "_0", path.name)), path)
 
 
 # What is damaged, how, and what is said.
 DAMAGE = {
-    "record": (f"{TRAINING}1.tfrecord", flipped(40, record=3), r"_1.tfrecord: record 3 at byte \d+ is damaged"),
-    "gone": (f"{TRAINING}0.tfrecord", Path.unlink, "custom_training_0.tfrecord: cannot be read: No such file"),
-    "no index": (f"{TRAINING}0.tfrecord.index", Path.unlink, "_0.tfrecord.index: is missing, damaged or"),
-    "index": (f"{TEST}1.tfrecord.index", flipped(-1), "_1.tfrecord.index: is missing, damaged or"),
-    "other index": (f"{TRAINING}1.tfrecord.index", copy_of_first, "_1.tfrecord.index: is missing, damaged or"),
-    "vocab.txt": ("tfrecord/*/custom/vocab.txt", flipped(0), "vocab.txt: is gone, or not the vocabulary"),
-    "tokens": (TOKENS, flipped(100), "custom_training_1.tokens: token file .*: block 0 of 64 KiB is damaged"),
-    "pairs": (f"{TOKENS}.32.pairs", flipped(100), "1.tokens.32.pairs: is damaged, or was drawn from another"),
-    "segments": (f"{TOKENS}.32.segments", cut, "1.tokens.32.segments: is damaged, or"),
-    "text": (f"{SHARDED}/training/custom_training_2.txt", flipped(100), "_2.txt: has other bytes"),
-    "count": ("tfrecord/*/*/manifest.json", miscount, "holds .* records, its manifest says 1"),
-    "formatted": (f"{FORMATTED}.txt", flipped(9), "custom_one_document_per_line.txt: has other bytes"),
-    "vocabulary": ("vocab/custom/vocab.txt", flipped(0), "vocab/custom: BROKEN\n  vocab.txt: has other bytes"),
+    f"{TRAINING}1.tfrecord": (flipped(40, record=3), r"_1.tfrecord: record 3 at byte \d+ is damaged"),
+    f"{TRAINING}0.tfrecord": (Path.unlink, "custom_training_0.tfrecord: cannot be read: No such file"),
+    "tfrecord/*/custom/vocab.txt": (flipped(0), "vocab.txt: is gone, or not the vocabulary"),
+    f"{TOKENS}1.tokens": (flipped(100), "custom_training_1.tokens: token file .*: block 0 of 64 KiB is damaged"),
+    f"{SHARDED}/training/custom_training_2.txt": (flipped(100), "_2.txt: has other bytes"),
+    f"{FORMATTED}.txt": (flipped(9), "custom_one_document_per_line.txt: has other bytes"),
+    "vocab/custom/vocab.txt": (flipped(0), "vocab/custom: BROKEN\n  vocab.txt: has other bytes"),
+}
+# Of files that whoever reads the data makes again.
+DERIVED = {
+    "tfrecord/*/custom/test/custom_test_1.tfrecord.index": (flipped(-1), "_test_1.tfrecord.index: is damaged or that"),
+    f"{TRAINING}2.tfrecord.index": (copy_of_first, "_training_2.tfrecord.index: is damaged or that of"),
+    f"{TOKENS}2.tokens.32.pairs": (flipped(100), "2.tokens.32.pairs: is damaged, or was drawn from another"),
+    f"{TOKENS}3.tokens.32.pairs": (copy_of_first, "3.tokens.32.pairs: is damaged, or was drawn from another"),
+    f"{TOKENS}2.tokens.32.segments": (cut, "2.tokens.32.segments: is damaged, or"),
 }
 
 
-def damage(work: Path, name: str) -> str:
-    pattern, change, message = DAMAGE[name]
+def damage(work: Path, pattern: str) -> str:
+    """The name of the file."""
     (path,) = work.glob(pattern)
-    change(path)
-    return message
+    {**DAMAGE, **DERIVED}[pattern][0](path)
+    return path.relative_to(work).as_posix()
 
 
 def test_whole_data_are_whole(prepared, capsys):
     before = contents(prepared)
     run(prepared, "verify")
-    assert capsys.readouterr().out.count(": whole, ") == 5
+    assert capsys.readouterr().out.count(": whole\n") == 5
     assert contents(prepared) == before
 
 
-@pytest.mark.parametrize("name", DAMAGE)
-def test_damage_is_named_and_repaired_to_the_same_bytes(prepared, work, capsys, name):
-    message = damage(work, name)
+def test_damage_is_named_and_repaired_to_the_same_bytes(prepared, work, capsys):
+    names, derived = ([damage(work, pattern) for pattern in table] for table in (DAMAGE, DERIVED))
     damaged = contents(work)
-    refused("^broken: .*--repair makes again what can be made", run, work, "verify")
+    refused("^broken: .*, of 12 in all; --repair makes again what can be made", run, work, "verify")
     output = capsys.readouterr().out
-    assert re.search(message, output), output
+    for _, message in (*DAMAGE.values(), *DERIVED.values()):
+        assert re.search(message, output), message
     assert contents(work) == damaged
-    inodes = {path: path.stat().st_ino for path in work.rglob("*.t*") if path.is_file()}
+    inodes = {name: (work / name).stat().st_ino for name in damaged}
     run(work, "verify", "--repair")
-    assert contents(work) == contents(prepared)
-    remade = {
-        path.name.removesuffix(".index")
-        for path in work.rglob("*.t*")
-        if path.is_file() and path.stat().st_ino != inodes.get(path) and path.name != "vocab.txt"
-    }
-    assert len(remade) <= 1, remade
+    assert contents(work) == {name: each for name, each in contents(prepared).items() if name not in derived}
+    kinds = (".txt", ".tokens", ".tfrecord")
+    remade = {name for name in contents(work) if (work / name).stat().st_ino != inodes.get(name)}
+    remade = {name for name in remade if name.endswith(kinds) and not name.endswith("/vocab.txt")}
+    assert remade == {name for name in names if not name.endswith("/vocab.txt")}, "and nothing else"
     run(work, "verify")
 
 
 def test_what_only_a_person_can_repair_is_named(work, capsys):
-    """A total that is wrong, and a file that was not made here."""
+    """Counts that are wrong, and a file that was not made here."""
     rewrite(work / SHARDED / "manifest.json", lambda content: content["counts"].update(num_documents_training=7))
+    made = json.loads((records_folder(work) / "manifest.json").read_text())
+    made["shards"]["test"][0]["counts"]["num_tokens"] += 1
+    rewrite(records_folder(work) / "manifest.json", lambda content: content.update(made))
     stray = records_folder(work) / "training/custom_training_9.tfrecord"
     stray.write_bytes(b"")
     for options in ([], ["--repair"]):
-        refused("repair it by hand, as said above", run, work, "verify", *options)
+        refused("manifest.json, of 3 in all; ", run, work, "verify", *options)
         output = capsys.readouterr().out
         assert "manifest.json: says num_documents_training 7, its files add up to 36" in output
+        assert f"says num_tokens {made['counts']['num_tokens']:,}, its files add up to" in output
         assert "custom_training_9.tfrecord: is not in the manifest" in output
     assert stray.exists()
 
 
 def test_what_has_no_whole_input_is_not_made_of_something_else(work, capsys):
-    damage(work, "formatted")
-    damage(work, "text")
+    damage(work, f"{FORMATTED}.txt")
+    damage(work, f"{SHARDED}/training/custom_training_2.txt")
     formatted, manifest = work / f"{FORMATTED}.txt", work / SHARDED / "manifest.json"
     formatted.write_bytes(formatted.read_bytes().replace(b"a", b"e"))
     (work / "source.txt").unlink()
     before = formatted.read_bytes(), manifest.read_bytes()
-    refused("and 1 more; repair it by hand", run, work, "verify", "--repair")
+    refused("of 2 in all; repair it by hand", run, work, "verify", "--repair")
     output = capsys.readouterr().out
     assert re.search("cannot be made again: .*source.txt does not exist", output)
     assert "custom_training_2.txt now has other bytes than the first time" in output
@@ -153,7 +152,7 @@ def test_what_has_no_whole_input_is_not_made_of_something_else(work, capsys):
 
 
 def test_lost_vocabulary_is_asked_for(prepared, work, tmp_path, capsys):
-    damage(work, "gone")
+    damage(work, f"{TRAINING}0.tfrecord")
     vocab = tmp_path / "mine.txt"
     shutil.copy(records_folder(work) / "vocab.txt", vocab)
     (records_folder(work) / "vocab.txt").unlink()
@@ -172,8 +171,8 @@ def test_damaged_and_unfinished_stages(work, capsys):
         stage.add(FileEntry("training/custom_training_0.txt", 1, ""))
     refused("manifest.json", run, work, "verify", "--repair")
     output = capsys.readouterr().out
-    assert "names no stage): delete the folder" in output
-    assert "not finished, so not verified" in output
+    assert "names no stage): delete it with the files" in output
+    assert "so not verified" in output
 
 
 def test_nothing_there_says_so(tmp_path):
@@ -184,9 +183,8 @@ def test_nothing_there_says_so(tmp_path):
     "action", [("verify", "--repair"), ("sharding", "--n_training_shards", 4, "--n_test_shards", 2)]
 )
 def test_a_repair_that_was_killed_is_ended(prepared, work, action):
-    damage(work, "text")
-    path = work / "sharded/custom/training/custom_training_2.txt"
-    os.replace(path, set_aside(path))
+    damage(work, f"{SHARDED}/training/custom_training_2.txt")
+    read_stage(work / "sharded/custom/manifest.json", "sharding").note_damaged(["training/custom_training_2.txt"])
     run(work, *action)
     assert contents(work) == contents(prepared)
 

@@ -118,9 +118,11 @@ def test_records_from_token_files_have_the_bytes_of_those_from_text(work):
     assert contents(records_folder) == from_text
     vocab_file = tokens_folder(work) / "vocab.txt"
     vocab_file.write_text(vocab_file.read_text() + "more\n")
-    refused("not what the token files were made with.*--repair", preparation.run, work, "export_tfrecord", *options)
+    refused("is not what the token files were made with.*--repair", preparation.run, work, "export_tfrecord", *options)
     shutil.rmtree(work / "tokens")
-    refused("holds no token files: run .*create_token_files", preparation.run, work, "export_tfrecord", *options)
+    refused(
+        "holds nothing that create_token_files has finished: run ", preparation.run, work, "export_tfrecord", *options
+    )
 
 
 def test_only_missing_pairs_are_drawn_and_with_the_settings_of_the_others(work, capsys):
@@ -139,12 +141,12 @@ def test_only_missing_pairs_are_drawn_and_with_the_settings_of_the_others(work, 
 
 
 def test_pairs_of_other_settings_are_refused(work):
-    of_others = r"training/\*.64.pairs were .*dupe_factor 2, .*, not .*dupe_factor 5.*delete"
+    of_others = r"64.pairs has .*dupe_factor 2, .*, but this command .*dupe_factor 5.*delete"
     refused(of_others, preparation.run, work, "create_pairs", "--max_seq_length", 64)
     folder = tokens_folder(work) / "training"
     (folder / "custom_training_1.tokens.64.pairs").unlink()
     ensure_pairs([folder / "custom_training_1.tokens"], PairSettings(64, 2, 7))
-    words = "random_seed 7.*random_seed 12345.*delete those that are not wanted"
+    words = "random_seed 7.*random_seed 12345.*delete what is not wanted"
     refused(words, TokenSet, str(folder), "input_files", 64, MaskingRules())
 
 

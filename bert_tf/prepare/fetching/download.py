@@ -17,13 +17,13 @@ from pathlib import Path, PurePosixPath
 from typing import Callable
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import sync
+from bert_tf.base.files import atomic_folder, sync
 from bert_tf.base.registration import deferred
 from bert_tf.prepare.corpora import books, text_files, wiki
 from bert_tf.prepare.fetching import mrpc
 from bert_tf.prepare.fetching.fetch import Client, NotThereError, describe_file, or_else
 from bert_tf.prepare.fetching.sources import SOURCES, Archive, RemoteFile, Source, source_of
-from bert_tf.prepare.running.stage import Stage, clear_disk_errors
+from bert_tf.prepare.running.stage import Made, Stage, clear_disk_errors, run_stage
 from bert_tf.records.manifest import FileEntry
 from bert_tf.settings.preparation import LICENSE_GROUPS
 
@@ -67,7 +67,7 @@ def download(
         elif source.kind in _BY_HAND:
             raise NotDistributedError(_BY_HAND[source.kind].format(url=source.url, folder=files.folder))
         else:
-            files.make(_FETCH[source.kind])
+            run_stage(files.stage, dataset, files.folder, lambda _: files.make(_FETCH[source.kind]))
 
 
 def _download_all(root: Path, sources: Mapping[str, Source], client: Client, license_groups: Sequence[str]) -> None:
@@ -89,42 +89,35 @@ def _download_all(root: Path, sources: Mapping[str, Source], client: Client, lic
 
 
 class Files:
-    """The files of one dataset: finds those that exist, downloads the others, writes the manifest."""
+    """The files of one dataset: finds those that exist, and downloads the others."""
 
     def __init__(self, dataset: str, source: Source, folder: Path, client: Client, license_groups: Sequence[str]):
         self.dataset, self.source, self.folder, self.client = dataset, source, folder, client
         self.manifest_path = folder / "manifest.json"
         self.license_groups = list(license_groups)
+        arguments = {"license_groups": self.license_groups} if source.kind == "articles" else {}
+        self.stage = Stage(
+            "download", dataset, self.manifest_path, arguments, [], of_any_program=True, grows=source.grows
+        )
 
-    def make(self, fetch: Callable[[Files], None]) -> None:
-        """Gets all files and writes the manifest, unless the manifest already lists them all."""
-        arguments = {"license_groups": self.license_groups} if self.source.kind == "articles" else {}
-        grows = self.source.grows
-        with Stage(
-            "download", self.dataset, self.manifest_path, arguments, [], of_any_program=True, grows=grows
-        ) as self._stage:
-            if not self._stage.is_done:
-                fetch(self)
-            if self._stage.finished == self._stage.made_before:
-                print(f"nothing to do: {self.manifest_path} lists all files", flush=True)
-            if self._stage.is_done:
-                return
-            entries = sorted(self._stage.finished.values(), key=lambda entry: entry.file)
-            num_bytes = sum(entry.num_bytes for entry in entries)
-            counts = collections.Counter(num_files=len(entries), num_bytes=num_bytes)
-            for entry in entries:
-                counts.update(entry.details.get("counts", {}))
-            self._stage.complete(dict(counts), {"files": entries})
-            print(f"{self.dataset}: {len(entries):,} files, {num_bytes / 1e6:,.1f} MB\n{self.folder}", flush=True)
+    def make(self, fetch: Callable[[Files], None]) -> Made:
+        """Gets all files that are missing."""
+        fetch(self)
+        entries = sorted(self.stage.finished.values(), key=lambda entry: entry.file)
+        counts = collections.Counter(num_files=len(entries), num_bytes=sum(entry.num_bytes for entry in entries))
+        for entry in entries:
+            counts.update(entry.details.get("counts", {}))
+        return dict(counts), {"files": entries}
 
     def needs(self, name: str, *, may_be_placed: bool = True) -> bool:
         """Whether a file must be fetched; one that the user has placed is used as it is, if that `may_be`."""
-        made = self._stage.made_before.get(name)
-        is_there = may_be_placed and not (made and "url" in made.details) and (self.folder / name).is_file()
-        if is_there and name not in self._stage.finished:
+        made = self.stage.made_before.get(name)
+        may_be_placed = may_be_placed and name not in self.stage.damaged and not (made and "url" in made.details)
+        is_there = may_be_placed and (self.folder / name).is_file()
+        if is_there and name not in self.stage.finished:
             print(f"{self.dataset}: taking {self.folder / name} as placed there", flush=True)
             self.add(name, describe_file(self.folder / name))
-        return name not in self._stage.finished
+        return name not in self.stage.finished
 
     def remedy(self, name: str) -> str:
         return f"fetch it by other means and put it there as {self.folder / name}"
@@ -143,9 +136,7 @@ class Files:
 
     def fetch_archive(self, archive: Archive) -> None:
         """Unpacks the missing files of an archive, which is fetched if the user has not placed it."""
-        # Maps the name of each missing file below the dataset's folder to its name in the archive.
-        names = {PurePosixPath(archive.into, name).as_posix(): name for name in archive.files}
-        missing = {placed: name for placed, name in names.items() if self.needs(placed)}
+        missing = [name for name in archive.files if self.needs(name)]
         if not missing:
             return
         packed = self.folder / archive.url.rpartition("/")[2]
@@ -156,40 +147,37 @@ class Files:
             with or_else(self.remedy(packed.name)):
                 self.client.fetch(archive.url, packed, checksum=archive.checksum, label=packed.name)
         unpacked = self.folder / f".{packed.name}.unpacked"
-        top = unpacked / archive.top
         try:
-            unpack(packed, unpacked, [f"{archive.top}/{name}" for name in missing.values()])
-            with or_else(f"delete {packed}, which is not the published archive"):
-                entries = {placed: describe_file(top / name, archive.files[name]) for placed, name in missing.items()}
-            for placed, entry in entries.items():
-                path = self.folder / placed
+            unpack(packed, unpacked, [PurePosixPath(archive.top, name).as_posix() for name in missing])
+            for name in missing:
+                source, path = unpacked / archive.top / name, self.folder / name
+                with or_else(f"delete {packed}, which is not the published archive"):
+                    entry = describe_file(source, archive.files[name])
                 path.parent.mkdir(parents=True, exist_ok=True)
-                os.replace(top / missing[placed], path)
+                sync(source)
+                os.replace(source, path)
                 sync(path.parent)
-                self.add(placed, dataclasses.replace(entry, details={"url": archive.url}))
+                self.add(name, dataclasses.replace(entry, details={"url": archive.url}))
         finally:
             shutil.rmtree(unpacked, ignore_errors=True)
         if not is_placed:
             packed.unlink()
 
     def add(self, name: str, described: FileEntry) -> None:
-        self._stage.add(dataclasses.replace(described, file=name))
+        self.stage.add(dataclasses.replace(described, file=name))
 
 
 def unpack(archive: Path, folder: Path, members: Sequence[str] | None = None) -> None:
-    """Unpacks members of a .zip, by default all, into `folder`, which is deleted first; writes nothing outside of it.
+    """Unpacks members of a .zip, by default all, into `folder`; writes nothing outside of it.
 
     Raises: UserError where it is damaged, no .zip, needs a password, or lacks one of the members.
     """
-    shutil.rmtree(folder, ignore_errors=True)
     with (
         or_else(f"delete {archive}, so that it is fetched anew"),
         text_files.refusing_damage(archive, zipfile.BadZipFile, KeyError, RuntimeError),
         zipfile.ZipFile(archive) as packed,
     ):
         packed.extractall(folder, members)  # which takes out of names what would lead out of the folder
-    for path in folder.rglob("*"):
-        sync(path)
 
 
 def _fetch_files(files: Files) -> None:
@@ -199,7 +187,7 @@ def _fetch_files(files: Files) -> None:
 
 
 def _fetch_mrpc(files: Files) -> None:
-    if not all((files.folder / name).is_file() for name in mrpc.MADE_FILES):
+    if files.stage.damaged or not all((files.folder / name).is_file() for name in mrpc.MADE_FILES):
         files.fetch_files()
         mrpc.make_files(files.folder, *(files.folder / remote.name for remote in files.source.files))
     for name in mrpc.MADE_FILES:
@@ -221,15 +209,13 @@ def _newest_dump(files: Files, name: str) -> RemoteFile:
     dates = sorted(set(_DATE_LINK.findall(files.client.text(url))), reverse=True)[:_NUM_DUMPS_TRIED]
     for date in dates:
         articles = f"{wiki_name}-{date}-pages-articles-multistream.xml.bz2"
-        for algorithm in ("sha1", "md5"):
-            try:
-                sums = files.client.text(f"{url}{date}/{wiki_name}-{date}-{algorithm}sums.txt")
-            except NotThereError:
-                continue
-            listed = re.search(rf"^([0-9a-f]+)\s+{re.escape(articles)}$", sums, re.MULTILINE)
-            if listed:
-                print(f"the newest complete dump is of {date}", flush=True)
-                return RemoteFile(f"{url}{date}/{articles}", name, f"{algorithm}:{listed[1]}")
+        try:
+            sums = files.client.text(f"{url}{date}/{wiki_name}-{date}-sha1sums.txt")
+        except NotThereError:
+            continue
+        if listed := re.search(rf"^([0-9a-f]+)\s+{re.escape(articles)}$", sums, re.MULTILINE):
+            print(f"the newest complete dump is of {date}", flush=True)
+            return RemoteFile(f"{url}{date}/{articles}", name, f"sha1:{listed[1]}")
     raise UserError(f"{url} lists no complete dump among its newest ({', '.join(dates) or 'there is none'})")
 
 
@@ -237,9 +223,8 @@ def _placed_checkpoints(files: Files) -> list[Path]:
     """The checkpoints in the archives there, which are unpacked."""
     for packed in sorted(files.folder.glob("*.zip")):
         if not packed.with_suffix("").exists():
-            temporary = files.folder / f".{packed.name}.unpacked"
-            unpack(packed, temporary)
-            os.replace(temporary, packed.with_suffix(""))
+            with atomic_folder(packed.with_suffix("")) as folder:
+                unpack(packed, folder)
             print(f"{files.dataset}: unpacked {packed}", flush=True)
     checkpoints = sorted(files.folder.rglob("*.ckpt*.index"))
     for index in checkpoints:

@@ -101,12 +101,8 @@ class Client:
         for scheme in ("http://", "https://"):
             self._session.mount(scheme, requests.adapters.HTTPAdapter(pool_maxsize=NUM_CONNECTIONS))
         # Wikimedia refuses clients without a User-Agent; "identity" keeps compressed files compressed.
-        self._session.headers.update(
-            {
-                "User-Agent": f"bertPrep.py (BERT data preparation; requests/{requests.__version__})",
-                "Accept-Encoding": "identity",
-            }
-        )
+        self._session.headers["User-Agent"] = f"bertPrep.py (BERT data preparation; requests/{requests.__version__})"
+        self._session.headers["Accept-Encoding"] = "identity"
 
     def text(self, url: str) -> str:
         """The text of a small file, such as a list of files or checksums. Raises: as `content`."""

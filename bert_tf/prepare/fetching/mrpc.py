@@ -6,11 +6,11 @@ the training pairs that they use as the development set.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import atomic_file
+from bert_tf.base.files import write_text
 
 MADE_FILES = ("train.tsv", "dev.tsv", "test.tsv")
 _HEADER = ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String")
@@ -18,21 +18,18 @@ _HEADER = ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String")
 
 def _rows(path: Path, num_columns: int) -> list[list[str]]:
     # Not by the csv module, because quotes are part of the sentences.
-    lines = path.read_text(encoding="utf-8-sig", errors="replace").rstrip("\n").split("\n")
-    rows = [line.split("\t") for line in lines]
-    for number, row in enumerate(rows, 1):
-        if len(row) != num_columns:
-            raise UserError(
-                f"{path}, line {number}: {len(row)} columns instead of {num_columns}: "
-                "not the published file; delete it and start the same command again"
-            )
+    text = path.read_text(encoding="utf-8-sig", errors="replace")
+    rows = [line.split("\t") for line in text.rstrip("\n").split("\n")]
+    if any(len(row) != num_columns for row in rows):
+        raise UserError(
+            f"{path} has lines without {num_columns} columns: it is not the published file; delete it and start the "
+            "same command again"
+        )
     return rows
 
 
-def _write(path: Path, rows: Iterable[Sequence[str]]) -> None:
-    with atomic_file(path) as file:
-        for row in rows:
-            file.write("\t".join(row).encode() + b"\n")
+def _write(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    write_text(path, "".join("\t".join(row) + "\n" for row in (header, *rows)))
 
 
 def make_files(folder: Path, training: Path, test: Path, held_out: Path) -> None:
@@ -40,15 +37,11 @@ def make_files(folder: Path, training: Path, test: Path, held_out: Path) -> None
 
     Raises: UserError if an input file does not have the number of columns of the published one.
     """
-    held_out_pairs = {tuple(row) for row in _rows(held_out, 2)}
-    _, *pairs = _rows(training, len(_HEADER))
+    held_out_pairs = set(map(tuple, _rows(held_out, 2)))
     split: dict[bool, list[list[str]]] = {False: [], True: []}
-    for row in pairs:
-        split[(row[1], row[2]) in held_out_pairs].append(row)
-    _, *test_pairs = _rows(test, len(_HEADER))
-    _write(folder / "train.tsv", [_HEADER, *split[False]])
-    _write(folder / "dev.tsv", [_HEADER, *split[True]])
-    _write(
-        folder / "test.tsv",
-        [("index", *_HEADER[1:]), *((str(index), *row[1:]) for index, row in enumerate(test_pairs))],
-    )
+    for row in _rows(training, len(_HEADER))[1:]:
+        split[tuple(row[1:3]) in held_out_pairs].append(row)
+    test_pairs = [[str(index), *row[1:]] for index, row in enumerate(_rows(test, len(_HEADER))[1:])]
+    _write(folder / "train.tsv", _HEADER, split[False])
+    _write(folder / "dev.tsv", _HEADER, split[True])
+    _write(folder / "test.tsv", ("index", *_HEADER[1:]), test_pairs)

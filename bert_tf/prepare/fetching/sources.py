@@ -23,15 +23,14 @@ class RemoteFile(NamedTuple):
 
 
 class Archive(NamedTuple):
-    """An archive whose folder `top` is unpacked as `into` (relative to the dataset's folder).
+    """An archive whose folder `top` is unpacked as the dataset's folder.
 
     `files` are the names of its required files below `top`, each with its published checksum or None.
     """
 
     url: str
-    top: str
-    into: str
     files: dict[str, str | None]
+    top: str = ""
     checksum: str | None = None
 
 

@@ -19,9 +19,9 @@ from bert_tf.prepare.layout import Layout, task_pool_of
 from bert_tf.prepare.running.stage import Made, Stage, clear_disk_errors, counts_in_words, run_stage
 from bert_tf.prepare.running.workers import TaskPool, make_files
 from bert_tf.records.manifest import MANIFEST_NAME, FileEntry, Manifest, VocabEntry, describe_input, read_manifest
-from bert_tf.records.pair_file import ensure_pairs, settings_of
+from bert_tf.records.pair_file import ensure_pairs
 from bert_tf.records.pairs import PairSettings
-from bert_tf.records.token_file import SPLITS, TOKENS_SUFFIX, Shard, TokenFile
+from bert_tf.records.token_file import SPLITS, TOKENS_SUFFIX, Shard
 from bert_tf.settings.preparation import PreparationOptions, command
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.hugging_face import ADDED_TOKENS, TOKENIZER, HuggingFaceTokenizer
@@ -95,16 +95,19 @@ class _Source(NamedTuple):
     inputs: list[FileEntry]  # the sharded text, even where token files take its place
 
 
-def _sharded_text(options: PreparationOptions, layout: Layout) -> _Source:
-    """Raises: UserError where the dataset has none, some files are missing, or it is not for pre-training."""
-    dataset = options.dataset
-    registry.corpora_of(dataset)
-    folder = layout.sharded / dataset
-    manifest = read_manifest(folder / MANIFEST_NAME, "sharding")
-    shard = command("sharding", dataset)
+def _finished(folder: Path, stage: str, dataset: str) -> Manifest:
+    """Raises: UserError where the stage has not finished there, or files are missing."""
+    manifest = read_manifest(folder / MANIFEST_NAME, stage)
     if manifest is None:
-        raise UserError(f"{folder} holds no finished shards: run {shard} first")
-    manifest.require_whole(folder, f"{shard} again with the same arguments")
+        raise UserError(f"{folder} holds nothing that {stage} has finished: run {command(stage, dataset)} first")
+    manifest.require_whole(folder, command("verify", dataset, repair=True))
+    return manifest
+
+
+def _sharded_text(options: PreparationOptions, layout: Layout) -> _Source:
+    """Raises: UserError where the dataset has none, or some files are missing."""
+    folder = layout.sharded / options.dataset
+    manifest = _finished(folder, "sharding", options.dataset)
     inputs = [describe_input(folder / entry.file, layout.root, entry.sha256) for entry in manifest.entries]
     return _Source(folder, manifest, inputs)
 
@@ -115,15 +118,10 @@ class _Kind(NamedTuple):
     stage: str
     label: str
     suffix: str
-    unit: str  # the count that a manifest gives by split, too
 
 
-_TOKEN_FILES = _Kind("create_token_files", "token files", TOKENS_SUFFIX, "num_tokens")
-_RECORDS = _Kind("create_tfrecord_files", "records", ".tfrecord", "num_instances")
-
-
-def _make_file(task: tuple[Path, Path, Shard], make: Callable[..., FileEntry]) -> FileEntry:
-    return make(*task)
+_TOKEN_FILES = _Kind("create_token_files", "token files", TOKENS_SUFFIX)
+_RECORDS = _Kind("create_tfrecord_files", "records", ".tfrecord")
 
 
 class _Vocabulary(NamedTuple):
@@ -131,30 +129,31 @@ class _Vocabulary(NamedTuple):
     entry: VocabEntry
     casing: Casing
 
+    def in_folder(self, folder: Path) -> TokenSettings:
+        """Those of the copy in a stage's folder, which workers on other machines see; they may not see the file."""
+        return TokenSettings(str(folder / vocabulary.name_of_copy(self.file)), self.casing)
+
+
+def _make_file(task: tuple[Path, Path, Shard], make: Callable[..., FileEntry]) -> FileEntry:
+    return make(*task)
+
 
 def _make_from(
-    source: _Source,
-    stage: Stage,
-    kind: _Kind,
-    vocab: _Vocabulary,
-    maker: Callable[[TokenSettings], Callable[..., FileEntry]],
-    workers: TaskPool,
+    source: _Source, stage: Stage, kind: _Kind, vocab: _Vocabulary, make: Callable[..., FileEntry], workers: TaskPool
 ) -> None:
-    """Makes a file from each file of `source`, by what `maker` returns, called with (source, output, shard)."""
+    """Makes a file from each file of `source`, by ``make(source, output, shard)``."""
+    tasks: dict[str, dict[str, tuple[Path, Path, Shard]]] = {}
+    for split, entries in source.manifest.shards.items():
+        tasks[split] = {}
+        for number, entry in enumerate(entries):
+            name = Path(entry.file).with_suffix(kind.suffix).as_posix()
+            shard = Shard(SPLITS.index(split), number)
+            tasks[split][name] = source.folder / entry.file, stage.folder / name, shard
 
     def make_all(stage: Stage) -> Made:
-        # A copy in the working directory, which workers on other machines see; they may not see the original.
-        copy = vocabulary.copy_vocab(vocab.file, stage.folder)
-        make = functools.partial(_make_file, make=maker(TokenSettings(str(copy), vocab.casing)))
-        tasks: dict[str, dict[str, tuple[Path, Path, Shard]]] = {}
-        for split, entries in source.manifest.shards.items():
-            names = [Path(entry.file).with_suffix(kind.suffix).as_posix() for entry in entries]
-            tasks[split] = {
-                name: (source.folder / entry.file, stage.folder / name, Shard(SPLITS.index(split), number))
-                for number, (entry, name) in enumerate(zip(entries, names))
-            }
-        shards = make_files(stage, workers, make, tasks, kind.label)
-        return total_counts(shards, kind.unit), shards
+        vocabulary.copy_vocab(vocab.file, stage.folder)
+        shards = make_files(stage, workers, functools.partial(_make_file, make=make), tasks, kind.label)
+        return total_counts(shards), shards
 
     if counts := run_stage(stage, kind.label, stage.folder, make_all):
         unknown = UnknownTokens(counts["num_unknown_tokens"], counts["num_tokens"], vocab.casing)
@@ -191,25 +190,19 @@ def create_token_files(options: PreparationOptions, layout: Layout) -> None:
     arguments = {**vocab.casing.flags(), **{name: source.manifest.arguments[name] for name in _OF_SHARDS}}
     name = f"{_casing_in_names(vocab.casing)}_{_parameters_of_shards(source.manifest)}"
     stage = _stage(_TOKEN_FILES, layout.tokens / name / options.dataset, arguments, source, vocab)
-
-    def maker(tokens: TokenSettings) -> Callable[..., FileEntry]:
-        return functools.partial(make_token_file, settings=tokens)
-
-    _make_from(source, stage, _TOKEN_FILES, vocab, maker, task_pool_of(options, layout))
+    make = functools.partial(make_token_file, settings=vocab.in_folder(stage.folder))
+    _make_from(source, stage, _TOKEN_FILES, vocab, make, task_pool_of(options, layout))
 
 
 def _finished_tokens(options: PreparationOptions, layout: Layout) -> _Source:
     """Raises: UserError where the dataset has no token files, some are missing, or there are several sets."""
     dataset, is_any = options.dataset, options.do_lower_case is None and options.strip_accents is None
     name = "lower_case_*" if is_any else f"{_casing_in_names(casing_of(options))}_shard_*"
-    paths = sorted(layout.tokens.glob(f"{name}/{dataset}/{MANIFEST_NAME}"))
-    if len(paths) > 1:
-        raise UserError(f"{dataset} has token files in {' and '.join(map(str, paths))}: move away those not wanted")
-    manifest = read_manifest(paths[0], "create_token_files") if paths else None
-    if manifest is None:
-        raise UserError(f"{layout.tokens / name}/{dataset} holds no token files: run --action create_token_files first")
-    folder = paths[0].parent
-    manifest.require_whole(folder, command("verify", dataset, repair=True))
+    folders = sorted(path.parent for path in layout.tokens.glob(f"{name}/{dataset}/{MANIFEST_NAME}"))
+    if len(folders) > 1:
+        raise UserError(f"{dataset} has token files in {' and '.join(map(str, folders))}: move away those not wanted")
+    folder = folders[0] if folders else layout.tokens / name / dataset
+    manifest = _finished(folder, "create_token_files", dataset)
     return _Source(folder, manifest, list(manifest.inputs))
 
 
@@ -219,24 +212,18 @@ def _pair_settings(options: PreparationOptions, single_segments: bool) -> PairSe
 
 
 def create_pairs(options: PreparationOptions, layout: Layout) -> None:
-    source, length = _finished_tokens(options, layout), options.max_seq_length
+    source = _finished_tokens(options, layout)
     settings = _pair_settings(options, options.no_next_sentence)
-    settings.check()
     workers = task_pool_of(options, layout)
     counts = Counter[str]()
     with clear_disk_errors(source.folder):
         for entries in filter(None, source.manifest.shards.values()):
             files = [source.folder / entry.file for entry in entries]
-            of_split = settings_of(settings, TokenFile(files[0]))
-            counts += ensure_pairs(files, of_split, workers.map_in_order, is_exact=True)[1]
+            counts += ensure_pairs(files, settings, workers.map_in_order, is_exact=True)[1]
     if not counts:
         print(f"nothing to do: all token files below {source.folder} have such {settings.kind}", flush=True)
         return
-    num = counts["num_instances"]
-    shares = {"padding_share": 1 - counts["num_instance_tokens"] / (num * length)}
-    if not settings.single_segments:
-        shares["random_next_share"] = counts["num_random_next"] / num
-    print(f"{settings.kind}: {counts_in_words({'num_instances': num, **shares})}\n{source.folder}", flush=True)
+    print(f"{settings.kind}: {counts_in_words(counts)}\n{source.folder}", flush=True)
 
 
 def create_tfrecord_files(options: PreparationOptions, layout: Layout) -> None:
@@ -246,19 +233,16 @@ def create_tfrecord_files(options: PreparationOptions, layout: Layout) -> None:
 def export_tfrecord(options: PreparationOptions, layout: Layout) -> None:
     """Makes exactly the files of `create_tfrecord_files`, but from token files."""
     source = _finished_tokens(options, layout)
-    made = source.manifest
-    options = dataclasses.replace(
-        options, **{name: made.arguments[name] for name in ("do_lower_case", "strip_accents")}
-    )
-    assert made.vocab
-    vocab_file, repair = original_vocabulary(source.folder), f"--action verify --dataset {options.dataset} --repair"
-    if not vocab_file.is_file() or sha256_of_file(vocab_file) != made.vocab.sha256:
-        raise UserError(f"{vocab_file} is gone, or not what the token files were made with; {repair} puts it back")
-    _create_records(options, layout, source, vocab_file)
+    casing = {name: source.manifest.arguments[name] for name in ("do_lower_case", "strip_accents")}
+    vocab_file = original_vocabulary(source.folder)
+    _create_records(dataclasses.replace(options, **casing), layout, source, vocab_file)
 
 
 def _create_records(options: PreparationOptions, layout: Layout, source: _Source, vocab_file: Path) -> None:
     vocab = _check_vocab(vocab_file, options)
+    if source.manifest.vocab not in (None, vocab.entry):
+        repair = command("verify", options.dataset, repair=True)
+        raise UserError(f"{vocab_file} is not what the token files were made with: {repair} puts that back")
     pairs = _pair_settings(options, single_segments=False)
     rules = MaskingRules(options.masked_lm_prob, options.max_predictions_per_seq, options.whole_word_masking)
     pairs.check(rules.max_predictions_per_seq)
@@ -269,8 +253,5 @@ def _create_records(options: PreparationOptions, layout: Layout, source: _Source
     }
     folder = layout.tfrecord / _tfrecord_folder(vocab.casing, pairs, rules, source.manifest) / options.dataset
     stage = _stage(_RECORDS, folder, arguments, source, vocab)
-
-    def maker(tokens: TokenSettings) -> Callable[..., FileEntry]:
-        return functools.partial(make_shard, settings=RecordSettings(tokens, pairs, rules))
-
-    _make_from(source, stage, _RECORDS, vocab, maker, task_pool_of(options, layout))
+    make = functools.partial(make_shard, settings=RecordSettings(vocab.in_folder(folder), pairs, rules))
+    _make_from(source, stage, _RECORDS, vocab, make, task_pool_of(options, layout))

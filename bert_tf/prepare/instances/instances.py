@@ -36,8 +36,8 @@ _BLOCK_BYTES = 1 << 17
 MOST_WORKING_BYTES = 3 << 28
 # Five 32-bit numbers, and a place in the shuffled order.
 _PAIR_BYTES = 28
-# Two arrays, and the list of Python integers from which pairs are drawn.
-_SENTENCE_BYTES = 36
+# Two arrays (of documents as well as sentences), and the list of Python integers from which pairs are drawn.
+_SENTENCE_BYTES = 44
 
 
 def _blocks_of_lines(file: BinaryIO) -> Iterator[bytes]:
@@ -48,7 +48,7 @@ def _blocks_of_lines(file: BinaryIO) -> Iterator[bytes]:
         yield block if block.endswith(b"\n") else block + b"\n"
 
 
-def read_text(path: str | Path, tokenizer: Tokenizer, pairs: PairSettings | None = None) -> TokenizedText:
+def read_text(path: Path, tokenizer: Tokenizer, pairs: PairSettings | None = None) -> TokenizedText:
     """Tokenises a sharded text file: one sentence per line, a blank line between documents.
 
     Sentences and documents without a token are left out. `pairs`: the pairs that will later be drawn from it in memory.
@@ -67,25 +67,22 @@ def read_text(path: str | Path, tokenizer: Tokenizer, pairs: PairSettings | None
 
     with naming_unreadable(f"sharded text {path}", "run bertPrep.py --action sharding first"), open(path, "rb") as file:
         for block in _blocks_of_lines(file):
-            decoded(block, path, offset)
+            lines = decoded(block, path, offset).split("\n")[:-1]
             ids, sizes = tokenizer.tokenize_lines(block)
-            lines, empty = block.split(b"\n"), np.flatnonzero(sizes == 0)
-            is_blank = [not lines[number].decode().strip() for number in empty.tolist()]
-            blanks = empty[np.array(is_blank, bool)]
-            sentences = np.flatnonzero(sizes)
-            document_ends = len(sentence_starts) - 1 + np.searchsorted(sentences, blanks)
-            sentence_starts.frombytes((len(tokens) + np.cumsum(sizes[sentences])).tobytes())
+            is_sentence = sizes > 0
+            is_blank = ~is_sentence & np.array([not line.strip() for line in lines])
+            document_ends = len(sentence_starts) - 1 + np.cumsum(is_sentence)[is_blank]
+            sentence_starts.frombytes((len(tokens) + np.cumsum(sizes[is_sentence])).tobytes())
             tokens.frombytes(ids.astype(kind).tobytes())
             end_documents(document_ends)
-            num_bytes = sum(len(part) * part.itemsize for part in (tokens, sentence_starts, document_starts))
-            num_bytes += _SENTENCE_BYTES * len(sentence_starts)
+            num_bytes = kind.itemsize * len(tokens) + _SENTENCE_BYTES * len(sentence_starts)
             if pairs:
                 # At most: sentences replaced by a random B are used again, and each document ends with a short chunk.
                 num_pairs = len(document_starts) + 2 * len(tokens) // pairs.max_seq_length
                 num_bytes += _PAIR_BYTES * pairs.dupe_factor * num_pairs
             if num_bytes > MOST_WORKING_BYTES:
                 raise UserError(
-                    f"sharded text {path} ({os.path.getsize(path):,} bytes): its first {offset + len(block):,} bytes "
+                    f"sharded text {path} ({path.stat().st_size:,} bytes): its first {offset + len(block):,} bytes "
                     f"take {num_bytes:,} bytes of memory, and {MOST_WORKING_BYTES:,} are allowed: make more shards, by "
                     "--n_training_shards and --n_test_shards of --action sharding"
                 )
@@ -195,12 +192,14 @@ def make_shard(source: Path, output: Path, shard: Shard, *, settings: RecordSett
     return entry_of(output, sha256, dict(counts), num_instances=counts["num_instances"])
 
 
-def total_counts(shards: Mapping[str, Sequence[FileEntry]], unit: str) -> dict[str, float]:
-    """The sums of the files' counts, that of `unit` by split as well, and the shares computed from them."""
+def total_counts(shards: Mapping[str, Sequence[FileEntry]]) -> dict[str, float]:
+    """The sums of the files' counts, that of instances (else tokens) by split as well, and shares of them."""
     total: Counter[str] = Counter()
-    for split, entries in shards.items():
+    for entries in shards.values():
         for entry in entries:
             total.update(entry.details["counts"])
+    unit = "num_instances" if "num_instances" in total else "num_tokens"
+    for split, entries in shards.items():
         total[f"{unit}_{split}"] = sum(entry.counts[unit] for entry in entries)
     shares = {"unknown_share": total["num_unknown_tokens"] / max(total["num_tokens"], 1)}
     if "num_instances" in total:

@@ -80,23 +80,24 @@ def _sampled_lines(paths: Sequence[Path], description: str, max_bytes: int) -> I
 
 
 def _count_characters(paths: Sequence[Path], max_bytes: int, casing: Casing) -> Counter[str]:
-    """Counts in lower case if `casing` has that: characters alone would lack a final sigma."""
+    """Counts in lower case if `casing` has that: characters alone would lack a final sigma. Warns of lost marks."""
     counts: Counter[str] = Counter()
     for line in _sampled_lines(paths, "counting characters", max_bytes):
         counts.update(line.lower() if casing.lower_case else line)
+    if casing.strip_accents:
+        _warn_of_lost_marks(counts)
     return counts
 
 
-def _warn_of_lost_marks(counts: Counter[str], casing: Casing) -> None:
+def _warn_of_lost_marks(counts: Counter[str]) -> None:
     """Says if taking accents away changes a large share of the text's letters: then they are no accents."""
-    if not casing.strip_accents:
-        return
     letters = {char: count for char, count in counts.items() if unicodedata.category(char)[0] in "LM"}
     changed = sum(count for char, count in letters.items() if Casing(False, True).apply(char) != char)
-    if changed > _MANY_MARKED * sum(letters.values()):
+    share = changed / max(sum(letters.values()), 1)
+    if share > _MANY_MARKED:
         print(
-            f"warning: strip_accents=1 changes {changed / sum(letters.values()):.0%} of the text's letters: it takes "
-            "vowel signs and tones away, and breaks Hangul up; --strip_accents 0 keeps them",
+            f"warning: strip_accents=1 changes {share:.0%} of the text's letters: it takes vowel signs and tones away, "
+            "and breaks Hangul up; --strip_accents 0 keeps them",
             file=sys.stderr,
             flush=True,
         )
@@ -112,9 +113,8 @@ def _normal_counts(counts: Counter[str], normalize) -> Counter[str]:
     return normal
 
 
-def _choose_alphabet(counts: Counter[str], normalize) -> set[str]:
-    """The frequent characters after normalisation, ties broken by code point."""
-    normal = _normal_counts(counts, normalize)
+def _choose_alphabet(normal: Counter[str]) -> set[str]:
+    """The frequent characters, from their counts after normalisation; ties are broken by code point."""
     ranked = sorted(normal, key=lambda character: (-normal[character], character))
     rare = RARE_SHARE * sum(normal.values())
     return {character for rank, character in enumerate(ranked) if rank < MAX_ALPHABET or normal[character] > rare}
@@ -156,8 +156,7 @@ def train_vocabulary(paths: Sequence[Path], vocab_size: int, casing: Casing) -> 
 
     normalizer = normalizers.BertNormalizer(lowercase=casing.lower_case, strip_accents=casing.strip_accents)
     counts = _count_characters(paths, MAX_TRAINING_BYTES, casing)
-    _warn_of_lost_marks(counts, casing)
-    alphabet = _choose_alphabet(counts, normalizer.normalize_str)
+    alphabet = _choose_alphabet(_normal_counts(counts, normalizer.normalize_str))
     replacements = _replacements(counts, alphabet, normalizer.normalize_str)
     # An ideograph is a separate word, so it never continues a word.
     inside = (character for character in sorted(alphabet) if not is_ideograph(character))
@@ -194,10 +193,8 @@ def train_sentencepiece(paths: Sequence[Path], vocab_size: int, casing: Casing) 
     Raises: UserError where `vocab_size` does not suit the text, or the library is missing.
     """
     sentencepiece = import_sentencepiece(SENTENCEPIECE_MODEL)
-    counts = _count_characters(paths, MAX_SENTENCEPIECE_BYTES, casing)
-    _warn_of_lost_marks(counts, casing)
-    normal, alphabet = _normal_counts(counts, casing.apply), _choose_alphabet(counts, casing.apply)
-    coverage = sum(normal[character] for character in alphabet) / max(sum(normal.values()), 1)
+    normal = _normal_counts(_count_characters(paths, MAX_SENTENCEPIECE_BYTES, casing), casing.apply)
+    coverage = sum(normal[character] for character in _choose_alphabet(normal)) / max(sum(normal.values()), 1)
     sentences = (
         unicodedata.normalize("NFC", casing.apply(sentence))  # as text is tokenised
         for line in _sampled_lines(paths, "training", MAX_SENTENCEPIECE_BYTES)
@@ -228,20 +225,21 @@ def train_sentencepiece(paths: Sequence[Path], vocab_size: int, casing: Casing) 
     return with_exact_sums(model.getvalue())
 
 
-def copy_vocab(vocab_file: Path, folder: Path) -> Path:
-    """Puts a vocabulary beside the records: a vocab.txt and, where it was made from one, that vocab.model or
-    tokenizer.json.
+def name_of_copy(vocab_file: Path) -> str:
+    if is_pipeline(vocab_file):
+        return TOKENIZER
+    return SENTENCEPIECE_MODEL if is_sentencepiece_model(vocab_file) else VOCABULARY
 
-    Returns the path of the copy.
+
+def copy_vocab(vocab_file: Path, folder: Path) -> None:
+    """Puts a vocabulary beside the records: a vocab.txt and, where it is made from one, that vocab.model or
+    tokenizer.json.
     """
-    name = VOCABULARY
-    if is_sentencepiece_model(vocab_file) or is_pipeline(vocab_file):
-        name = TOKENIZER if is_pipeline(vocab_file) else SENTENCEPIECE_MODEL
-        with atomic_file(folder / VOCABULARY) as pieces:
-            pieces.write(open_tokenizer(vocab_file).files()[VOCABULARY].encode())
+    name = name_of_copy(vocab_file)
     with atomic_file(folder / name) as copy:
         copy.write(vocab_file.read_bytes())
-    return folder / name
+    if name != VOCABULARY:
+        write_text(folder / VOCABULARY, open_tokenizer(vocab_file).files()[VOCABULARY])
 
 
 def create_vocab(output: Path, paths: Sequence[Path], vocab_size: int, casing: Casing) -> Made:

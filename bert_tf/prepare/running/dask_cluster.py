@@ -22,7 +22,7 @@ from typing import Any, Callable
 
 from bert_tf.base.files import CHECKOUT
 from bert_tf.prepare.running.stage import code_digest
-from bert_tf.prepare.running.workers import Executor, TaskPool, WorkersError
+from bert_tf.prepare.running.workers import TaskPool, WorkersError
 
 try:
     import distributed
@@ -99,36 +99,32 @@ def _connect(scheduler: str) -> Iterator[distributed.Client]:
 
 
 class DaskCluster(TaskPool):
-    """The workers of the scheduler at an address, or in a scheduler file; they see the working directory, too."""
+    """The workers of the scheduler at an address, or in a scheduler file; they see the working directory, too.
+
+    While it is at work, all methods raise CancelledError if the scheduler is lost, which `_start` says in words.
+    """
 
     def __init__(self, scheduler: str, working_dir: Path):
-        self._scheduler, self._working_dir = scheduler, working_dir
+        self._scheduler = scheduler
+        self._task = functools.partial(_task(str(CHECKOUT)), socket.gethostname(), code_digest(), str(working_dir))
 
     @contextlib.contextmanager
-    def _start(self) -> Iterator[Executor]:
-        with _connect(self._scheduler) as client:
+    def _start(self) -> Iterator[None]:
+        with _connect(self._scheduler) as self._client:
+            self._executor = self._client.get_executor(pure=False)
             try:
-                yield _DaskExecutor(client, self._working_dir)
+                self._wait_for_workers()
+                print(f"Dask scheduler {self._client.scheduler.address}: {self._num_workers:,} workers", flush=True)
+                yield
             except concurrent.futures.CancelledError:
                 raise WorkersError(f"the Dask scheduler {self._scheduler} is lost: restart it, then {_GO_ON}") from None
 
-
-class _DaskExecutor(Executor):
-    """All methods raise CancelledError if the scheduler is lost."""
-
-    def __init__(self, client: distributed.Client, working_dir: Path):
-        super().__init__(client.get_executor(pure=False), 0)
-        self._client = client
-        self._task = functools.partial(_task(str(CHECKOUT)), socket.gethostname(), code_digest(), str(working_dir))
-        self._wait_for_workers()
-        print(f"Dask scheduler {client.scheduler.address}: {self._num_workers:,} workers", flush=True)
-
-    def submit(self, function: Callable, item: Any) -> concurrent.futures.Future:
+    def _submit(self, function: Callable, item: Any) -> concurrent.futures.Future:
         if self._client.status == "closed":
             raise concurrent.futures.CancelledError
-        return super().submit(self._task, pickle.dumps((function, item), pickle.HIGHEST_PROTOCOL))
+        return super()._submit(self._task, pickle.dumps((function, item), pickle.HIGHEST_PROTOCOL))
 
-    def result(self, future: concurrent.futures.Future) -> Any:
+    def _result(self, future: concurrent.futures.Future) -> Any:
         while not concurrent.futures.wait([future], timeout=_CHECK_SECS).done:
             self._wait_for_workers()
         try:
@@ -140,10 +136,10 @@ class _DaskExecutor(Executor):
                 f"{_GO_ON}"
             ) from None
 
-    def most_in_flight(self) -> int:
+    def _most_in_flight(self) -> int:
         if time.monotonic() - self._checked > _CHECK_SECS:
             self._wait_for_workers()
-        return super().most_in_flight()
+        return super()._most_in_flight()
 
     def _wait_for_workers(self) -> None:
         try:

@@ -11,18 +11,17 @@ begun by another version of the program, because the bytes may differ; finished 
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
 import hashlib
 import json
 import os
 import time
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Callable, NamedTuple
 
-from bert_tf.base.errors import NO_SPACE, UserError
+from bert_tf.base.errors import UserError
 from bert_tf.base.files import CHECKOUT, TEMPORARY_SUFFIX, atomic_file, sha256_of_file
 from bert_tf.base.locks import FileLock, LockedError, is_locked
 from bert_tf.records.manifest import MANIFEST_NAME, FileEntry, Header, Manifest, VocabEntry, read_manifest
@@ -37,13 +36,6 @@ _TEMPORARY = "." + 32 * "[0-9a-f]" + TEMPORARY_SUFFIX
 _JOURNAL = ".journal"
 
 
-def write_json(path: Path, content: object) -> None:
-    text = json.dumps(content, indent=1, ensure_ascii=False)
-    with atomic_file(path) as file:
-        # The bytes of a file name that are not UTF-8 are lone surrogates in Python, and then escapes in JSON.
-        file.write(text.encode("utf-8", "backslashreplace") + b"\n")
-
-
 def _line(entry: Mapping[str, Any]) -> bytes:
     return json.dumps(entry).encode() + b"\n"
 
@@ -54,14 +46,11 @@ def clear_disk_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        where = f"{error.filename or f'below {folder}'}: {error.strerror or error}"
-        if error.errno in NO_SPACE:
-            remedy = "no space left: make room, or choose another BERT_PREP_WORKING_DIR"
-        elif isinstance(error, PermissionError) or error.errno in (errno.EROFS, errno.ENAMETOOLONG):
-            remedy = "set BERT_PREP_WORKING_DIR to a folder that may be written to, with a shorter path"
-        else:
-            remedy = "check the disk or the network file system"
-        raise UserError(f"{where}; {remedy}, and start the same command again: what is finished stays") from error
+        raise UserError(
+            f"{error.filename or f'below {folder}'}: {error.strerror or error}; look at the disk, its space and its "
+            "permissions, or set BERT_PREP_WORKING_DIR to another folder, with a shorter path, and start the same "
+            "command again: what is finished stays"
+        ) from error
 
 
 def _beside(manifest_path: Path, suffix: str) -> Path:
@@ -72,40 +61,31 @@ def journal_path(manifest_path: Path) -> Path:
     return _beside(manifest_path, _JOURNAL)
 
 
-def set_aside(path: Path) -> Path:
-    """Where a damaged file is kept while its stage makes it again."""
-    return path.with_name(f".{path.name}.damaged")
-
-
 # The code that decides which bytes a stage writes.
 _CODE = ("bert_tf/prepare", "bert_tf/base", "bert_tf/text", "bert_tf/records", "bert_tf/batches")
 
 
 @functools.cache
 def code_digest() -> str:
-    """sha256 of the code that prepares data, at the time of the first call."""
-    digest = hashlib.sha256()
+    """sha256 of what decides the bytes: our code, at the time of the first call, and Python's version of Unicode."""
+    digest = hashlib.sha256(unicodedata.unidata_version.encode())
     paths = (path for folder in _CODE for path in CHECKOUT.joinpath(folder).rglob("*"))
     for path in sorted(path for path in paths if path.suffix in (".py", ".cpp")):
         digest.update(f"{path.relative_to(CHECKOUT)}\0".encode() + path.read_bytes())
     return digest.hexdigest()
 
 
-def program_version() -> dict[str, str]:
-    """The versions that decide a stage's bytes: of our code, and of Python's Unicode tables."""
-    return {"code": code_digest(), "unicode": unicodedata.unidata_version}
-
-
 class Journal(NamedTuple):
-    """The notes of an unfinished stage: its header, start time and program versions, then its steps."""
+    """The notes of an unfinished stage: its header, start time and program, then its steps."""
 
     header: Header
     time: float  # seconds since 1970
-    program: dict[str, str]  # as `program_version`
-    # Each has "finished", a file's entry, or "checkpoint", a position in a single long file; and "time", unless it was
-    # copied from an earlier run's journal.
+    program: str  # its `code_digest`
+    # Each has "finished", a file's entry; "checkpoint", a position in a single long file; or "damaged", the name of a
+    # file that --action verify has found damaged. And "time", unless it was copied from an earlier run's journal.
     steps: list[dict[str, Any]]
     finished: dict[str, FileEntry]
+    damaged: set[str]  # those that have not been made again
     checkpoint: dict[str, Any] | None  # the last one
 
 
@@ -124,18 +104,28 @@ def read_journal(path: Path) -> Journal | None:
         if not contents:
             return None
         first, *steps = contents
-        finished = [FileEntry.from_json(step["finished"]) for step in steps if "finished" in step]
-        checkpoints = [dict(step["checkpoint"]) for step in steps if "checkpoint" in step]
-        return Journal(
-            Header.from_json(first),
-            first["time"],
-            {name: first["program"][name] for name in program_version()},
-            list(map(dict, steps)),
-            {entry.file: entry for entry in finished},
-            checkpoints[-1] if checkpoints else None,
-        )
+        finished: dict[str, FileEntry] = {}
+        damaged: set[str] = set()
+        checkpoint = None
+        for step in steps:
+            if "finished" in step:
+                entry = FileEntry.from_json(step["finished"])
+                finished[entry.file] = entry
+                damaged.discard(entry.file)
+            elif "damaged" in step:
+                damaged.add(step["damaged"])
+                finished.pop(step["damaged"], None)
+            else:
+                checkpoint = dict(step["checkpoint"])
+        return Journal(Header.from_json(first), first["time"], first["program"], steps, finished, damaged, checkpoint)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{path} is damaged ({error}): delete it to begin this stage anew") from error
+
+
+def _begin_journal(manifest_path: Path, header: Header, steps: Iterable[Mapping[str, Any]]) -> None:
+    first = {**Header.to_json(header), "program": code_digest(), "time": time.time()}
+    with atomic_file(journal_path(manifest_path)) as file:
+        file.writelines(map(_line, (first, *steps)))
 
 
 class Stage:
@@ -143,6 +133,7 @@ class Stage:
 
     A context manager that holds the stage's lock and turns disk errors into user errors.
     `finished` maps a file's name (relative to the manifest's folder) to its entry.
+    `damaged`: names of files that are there, but must be made again.
     A manifest called manifest.json has its folder to itself; one with a longer name may share its folder with others.
     `made_before`: the entries of the manifest, if there is one.
     `of_any_program`: the bytes do not depend on this program's version (downloads).
@@ -170,6 +161,7 @@ class Stage:
         self.checkpoint: dict[str, Any] | None = None
         self.is_done = False
         self.made_before: dict[str, FileEntry] = {}
+        self.damaged: set[str] = set()
         # The prefix of its files' names in a shared folder.
         self._shared_prefix = manifest_path.name.removesuffix(MANIFEST_NAME)
         self._journal_path = journal_path(manifest_path)
@@ -190,33 +182,30 @@ class Stage:
             manifest = read_manifest(self.manifest_path)
             if manifest is not None:
                 self.made_before = {entry.file: entry for entry in manifest.entries}
-                self._require_same(manifest)
+                self._require_same(self.manifest_path, manifest, None)
                 self.finished.update(self.made_before)
             self._read_journal()
             gone = [name for name, entry in self.finished.items() if not entry.is_in(self.folder)]
             for name in gone:
                 del self.finished[name]
-            self.is_done = manifest is not None and not gone and not self._grows
-            if manifest is not None and gone:
+            again = [*gone, *sorted(self.damaged)]
+            self.is_done = manifest is not None and not again and not self._grows
+            if manifest is not None and again:
                 print(
-                    f"{len(gone)} of {len(gone) + len(self.finished)} files below {self.folder} are missing or have "
-                    f"another size; making them again: {gone[0]}{', ...' if len(gone) > 1 else ''}",
-                    flush=True,
+                    f"making {len(again)} lost or damaged files again below {self.folder}: {again[0]} ...", flush=True
                 )
-            if self.is_done:
-                # A run that was killed right after writing the manifest leaves its journal and temporary files.
-                self.forget()
             self._remove_temporary_files()
-            if not self.is_done:
+            if self.is_done:
+                # A run that was killed right after writing the manifest leaves its journal.
+                self.forget()
+            else:
                 self._open_journal(stack)
             self._exit_stack = stack.pop_all()
         return self
 
     def __exit__(self, *exception: Any) -> bool | None:
-        # Workers of an earlier, killed run may have left some since this run began.
-        if self._journal is not None:
-            with contextlib.suppress(OSError):
-                self._remove_temporary_files()
+        with contextlib.suppress(OSError):
+            self._remove_temporary_files()
         return self._exit_stack.__exit__(*exception)
 
     def add(self, entry: FileEntry) -> None:
@@ -239,13 +228,13 @@ class Stage:
             if self.made_before.get(entry.file, entry).sha256 != entry.sha256 and not self._of_any_program:
                 raise UserError(
                     f"{self.folder / entry.file} now has other bytes than the first time, because its input or the "
-                    f"program has changed since: delete {self._all_files()} and everything made from it, and make them "
-                    "again"
+                    f"program has changed since: delete {self.manifest_path} with the files that it lists and all that "
+                    "was made from them, and make them again"
                 )
-        write_json(self.manifest_path, manifest.to_json())
-        self.is_done = True
-        for entry in manifest.entries:
-            set_aside(self.folder / entry.file).unlink(missing_ok=True)
+        text = json.dumps(manifest.to_json(), indent=1, ensure_ascii=False)
+        with atomic_file(self.manifest_path) as file:
+            # The bytes of a file name that are not UTF-8 are lone surrogates in Python, and then escapes in JSON.
+            file.write(text.encode("utf-8", "backslashreplace") + b"\n")
         self.forget()
 
     def forget(self) -> None:
@@ -271,49 +260,36 @@ class Stage:
                 f"in {self.folder} ({error}): wait for it to end, or choose another BERT_PREP_WORKING_DIR"
             ) from None
 
-    def _require_same(self, stored: Manifest) -> None:
-        differences = stored.differences(self._header, is_finished=True)
+    def _require_same(self, path: Path, stored: Header, program: str | None) -> None:
+        """Raises: UserError where another header is stored at `path`; or another program, of an unfinished stage."""
+        differences = stored.differences(self._header, is_finished=program is None)
+        if program not in (None, code_digest()) and not self._of_any_program:
+            differences.append("the version of the program, or of Unicode in Python, is another")
         if differences:
             raise UserError(
-                f"{self.folder} holds {stored.stage} of {stored.dataset} made differently: {'; '.join(differences)}. "
-                f"Use the same arguments, another BERT_PREP_WORKING_DIR, or delete {self._all_files()}"
+                f"{self.folder} holds {stored.stage} of {stored.dataset} that was begun or made differently: "
+                f"{'; '.join(differences)}. Use the same arguments, inputs and program, another BERT_PREP_WORKING_DIR, "
+                f"or delete {path} with the files that it lists"
             )
-
-    def _all_files(self) -> str:
-        """The folder, or what of one that others use is this stage's."""
-        files = [*map(self.folder.joinpath, self.made_before), self.manifest_path]
-        return " and ".join(map(str, files)) if self._shared_prefix else str(self.folder)
 
     def _read_journal(self) -> None:
         journal = read_journal(self._journal_path)
         # A run that ended before its first finished step does not restrict the arguments of the next one.
         if journal is None or not journal.steps:
             return
-        stored, program = journal.header, program_version()
-        differences = stored.differences(self._header, is_finished=False)
-        if not differences and not self._of_any_program:
-            differences = [
-                f"the {words} is {journal.program[name][:12]} there, {program[name][:12]} here"
-                for name, words in (("code", "program's sha256"), ("unicode", "version of Unicode in Python"))
-                if journal.program[name] != program[name]
-            ]
-        if differences:
-            raise UserError(
-                f"{self.folder} holds an unfinished {stored.stage} of {stored.dataset} that was begun differently: "
-                f"{'; '.join(differences)}. Continue it as it was begun, choose another BERT_PREP_WORKING_DIR, or "
-                f"delete {self._journal_path} to begin this stage anew"
-            )
+        self._require_same(self._journal_path, journal.header, journal.program)
+        for name in journal.damaged:
+            self.finished.pop(name, None)
         self.finished.update(journal.finished)
-        self.checkpoint = journal.checkpoint
+        self.damaged, self.checkpoint = journal.damaged, journal.checkpoint
 
     def _open_journal(self, stack: contextlib.ExitStack) -> None:
         # Rewritten as a whole: appending to a last line that was cut short would damage the journal.
-        with atomic_file(self._journal_path) as file:
-            header = {**self._header.to_json(), "program": program_version(), "time": time.time()}
-            entries = [header, *({"finished": entry.to_json()} for entry in self.finished.values())]
-            if self.checkpoint is not None:
-                entries.append({"checkpoint": self.checkpoint})
-            file.writelines(map(_line, entries))
+        steps: list[dict[str, Any]] = [{"damaged": name} for name in sorted(self.damaged)]
+        steps += ({"finished": entry.to_json()} for entry in self.finished.values())
+        if self.checkpoint is not None:
+            steps.append({"checkpoint": self.checkpoint})
+        _begin_journal(self.manifest_path, self._header, steps)
         self._journal = stack.enter_context(open(self._journal_path, "ab"))  # noqa: SIM115
 
     def _write_journal(self, entry: Mapping[str, Any]) -> None:
@@ -377,6 +353,11 @@ class Prepared(NamedTuple):
     def folder(self) -> Path:
         return self.manifest_path.parent
 
+    def note_damaged(self, names: Iterable[str]) -> None:
+        """Has the stage's next run make these files again."""
+        steps = self.journal.steps if self.journal else []
+        _begin_journal(self.manifest_path, self.header, [*steps, *({"damaged": name} for name in names)])
+
     def find_vocab(self, *others: Path) -> Path | None:
         """The vocabulary that its files were made with: their copy of it, or one of the `others`."""
         assert self.header.vocab
@@ -394,23 +375,20 @@ class Prepared(NamedTuple):
 
 def read_stage(manifest_path: Path, stage: str) -> Prepared | None:
     """None if the stage has not begun; `stage`: which it is, unless it is a download."""
-    manifest, journal, fault = None, None, None
+    is_at_work = is_locked(_beside(manifest_path, ".lock"))
     try:
-        if manifest := read_manifest(manifest_path):
-            read_manifest(manifest_path, manifest.stage if manifest.stage == "download" else stage)  # as others read it
+        manifest = read_manifest(manifest_path)
+        if manifest and manifest.stage != "download":
+            manifest = read_manifest(manifest_path, stage)
         journal = read_journal(journal_path(manifest_path))
     except UserError as error:
-        manifest, fault = None, str(error)
         dataset, is_in_name, _ = manifest_path.name.partition("_one_")
         name = dataset if is_in_name else manifest_path.parent.name
-        header: Header | None = Header(stage, name, FORMAT_VERSION, arguments={}, inputs=(), vocab=None)
-    else:
-        header = manifest or (journal and journal.header)
-    if header is None:
-        return None
-    if journal and manifest and not journal.steps:
-        journal = None
-    return Prepared(manifest_path, header, manifest, journal, is_locked(_beside(manifest_path, ".lock")), fault)
+        header = Header(stage, name, FORMAT_VERSION, arguments={}, inputs=(), vocab=None)
+        return Prepared(manifest_path, header, None, None, is_at_work, str(error))
+    if journal and (journal.steps or not manifest):
+        return Prepared(manifest_path, journal.header, manifest, journal, is_at_work, None)
+    return Prepared(manifest_path, manifest, manifest, None, is_at_work, None) if manifest else None
 
 
 def manifests_in(root: Path, pattern: str) -> list[Path]:

@@ -33,8 +33,11 @@ class WorkersError(UserError):
 class TaskPool:
     """Processes that call a function on many items.
 
-    A subclass starts them (`_start`), and may wait for a result in its own way.
+    A subclass starts them (`_start`, which sets the two attributes), and may wait for a result in its own way.
     """
+
+    _executor: concurrent.futures.Executor
+    _num_workers: int
 
     def map_in_order(
         self,
@@ -55,35 +58,28 @@ class TaskPool:
         """
         waiting: collections.deque[tuple[concurrent.futures.Future, int]] = collections.deque()
         in_flight = 0
-        with self._start() as executor:
+        with self._start():
             for item in items:
                 size = size_of(item)
-                while waiting and (in_flight + size > largest_in_flight or len(waiting) >= executor.most_in_flight()):
+                while waiting and (in_flight + size > largest_in_flight or len(waiting) >= self._most_in_flight()):
                     future, done = waiting.popleft()
-                    yield executor.result(future)
+                    yield self._result(future)
                     in_flight -= done
-                waiting.append((executor.submit(function, item), size))
+                waiting.append((self._submit(function, item), size))
                 in_flight += size
             while waiting:
-                yield executor.result(waiting.popleft()[0])
+                yield self._result(waiting.popleft()[0])
 
-    def _start(self) -> contextlib.AbstractContextManager[Executor]:
+    def _start(self) -> contextlib.AbstractContextManager[None]:
         raise NotImplementedError
 
-
-class Executor:
-    """Hands calls to the workers of a run."""
-
-    def __init__(self, executor: concurrent.futures.Executor, num_workers: int):
-        self._executor, self._num_workers = executor, num_workers
-
-    def submit(self, function: Callable, item: Any) -> concurrent.futures.Future:
+    def _submit(self, function: Callable, item: Any) -> concurrent.futures.Future:
         return self._executor.submit(function, item)
 
-    def result(self, future: concurrent.futures.Future) -> Any:
+    def _result(self, future: concurrent.futures.Future) -> Any:
         return future.result()
 
-    def most_in_flight(self) -> int:
+    def _most_in_flight(self) -> int:
         # Enough that no worker is idle if an earlier item, whose result must be yielded first, takes long.
         return 4 * self._num_workers
 
@@ -117,31 +113,31 @@ class ProcessPool(TaskPool):
     """Processes on this machine; if `num_processes` is 1, this process makes the calls."""
 
     def __init__(self, num_processes: int):
-        self._num_processes = num_processes
+        self._num_workers = num_processes
 
     def map_in_order(
         self, function: Callable, items: Iterable, size_of: Callable = lambda _: 0, largest_in_flight: int = 1
     ) -> Generator[Any, None, None]:
-        if self._num_processes <= 1:
+        if self._num_workers <= 1:
             yield from map(function, items)
         else:
             yield from super().map_in_order(function, items, size_of, largest_in_flight)
 
     @contextlib.contextmanager
-    def _start(self) -> Iterator[Executor]:
+    def _start(self) -> Iterator[None]:
         # Spawned, not forked: forked workers inherit the stage's lock and would hold it after the parent is killed.
-        processes = concurrent.futures.ProcessPoolExecutor(
-            self._num_processes, mp_context=multiprocessing.get_context("spawn"), initializer=_start_worker
+        self._executor = concurrent.futures.ProcessPoolExecutor(
+            self._num_workers, mp_context=multiprocessing.get_context("spawn"), initializer=_start_worker
         )
         try:
-            yield Executor(processes, self._num_processes)
+            yield
         except BrokenProcessPool as error:
             raise WorkersError(
-                f"one of {self._num_processes} worker processes was killed, perhaps because memory ran out: "
+                f"one of {self._num_workers} worker processes was killed, perhaps because memory ran out: "
                 "start the same command again with a smaller --n_processes, it continues where it stopped"
             ) from error
         finally:
-            processes.shutdown(wait=True, cancel_futures=True)
+            self._executor.shutdown(wait=True, cancel_futures=True)
 
 
 def _start_worker() -> None:
