@@ -9,7 +9,7 @@ from typing import Any, Callable, NamedTuple
 from bert_tf.base.errors import UserError
 from bert_tf.base.registration import deferred
 from bert_tf.prepare.corpora import books, custom, sample, text_files, wiki
-from bert_tf.prepare.corpora.documents import Corpus
+from bert_tf.prepare.corpora.documents import Corpus, read_files
 from bert_tf.prepare.corpora.text_files import download_of, require_files
 from bert_tf.prepare.fetching.sources import SOURCES, wikipedia_of
 from bert_tf.settings.preparation import PreparationOptions
@@ -73,7 +73,7 @@ def _open_wiki(options: PreparationOptions, working_dir: Path) -> Corpus:
         paths = require_files(
             wiki.find_extracted(folder), folder, "file of wikiextractor's, AA/wiki_00 ...", ways_out=ways_out
         )
-        batches = functools.partial(wiki.read_extracted, paths)
+        batches = functools.partial(read_files, paths, documents_of=wiki.read_extracted)
         return Corpus(paths, batches, wiki.clean_extracted, {"skip_wikiextractor": True})
     folder, wiki_name = working_dir / "download" / dataset, wikipedia_of(dataset)
     ways_out = (
@@ -81,7 +81,7 @@ def _open_wiki(options: PreparationOptions, working_dir: Path) -> Corpus:
         f"multistream.xml.bz2, in one or several files, from dumps.wikimedia.org/{wiki_name}"
     )
     paths = require_files(wiki.find_dumps(folder, dataset), folder, "dump of Wikipedia", ways_out=ways_out)
-    clean_page = functools.partial(wiki.clean, namespaces=wiki.read_namespaces(paths))
+    clean_page = functools.partial(wiki.clean, namespaces=wiki.read_namespaces(paths[0]))
     clean = functools.partial(wiki.clean_part, clean_page=clean_page)
     return Corpus(paths, functools.partial(wiki.read_batches, paths), clean, {})
 

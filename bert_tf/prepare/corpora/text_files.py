@@ -27,13 +27,11 @@ from bert_tf.base.progress import Progress
 from bert_tf.settings.preparation import command
 
 # UTF-32 before UTF-16, because its mark begins with UTF-16's.
-WIDE_BYTE_ORDER_MARKS = (
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
-_BYTE_ORDER_MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), *WIDE_BYTE_ORDER_MARKS)
+_BYTE_ORDER_MARKS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    **dict.fromkeys((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE), "utf-32"),
+    **dict.fromkeys((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE), "utf-16"),
+}
 _STATED_ENCODING = re.compile(rb"(?im)^character set encoding:\s*([\w.:-]+)")
 _HEAD_BYTES = 20_000
 _BLOCK_BYTES = 1 << 20
@@ -142,25 +140,28 @@ def text_codec(name: str) -> str | None:
         return None
 
 
+def marked_encoding(head: bytes) -> str:
+    """The encoding of text that begins with a byte-order mark; "" if there is none."""
+    return next((encoding for mark, encoding in _BYTE_ORDER_MARKS.items() if head.startswith(mark)), "")
+
+
 def _first_invalid_byte(path: Path, encoding: str) -> int | None:
     """The offset of the first byte that is invalid in `encoding`, or a NUL, which text never holds."""
     decoder = codecs.getincrementaldecoder(encoding)()
-    has_wide_units = encoding.startswith(("utf-16", "utf-32", "utf_16", "utf_32"))
-    offset = 0
+    has_wide_units = encoding.startswith(("utf-16", "utf-32"))
     with _open_unpacked(path) as file:
         while True:
             block = file.read(_BLOCK_BYTES)
-            num_pending = len(decoder.getstate()[0])
             try:
                 decoder.decode(block, final=not block)
-            except UnicodeError as error:
-                # Some codecs do not say where.
-                return offset - num_pending + getattr(error, "start", 0)
+            except UnicodeDecodeError as error:
+                return file.tell() - len(error.object) + error.start
+            except UnicodeError:  # some codecs do not say where
+                return file.tell() - len(block)
             if not has_wide_units and b"\0" in block:
-                return offset + block.index(b"\0")
+                return file.tell() - len(block) + block.index(b"\0")
             if not block:
                 return None
-            offset += len(block)
 
 
 def encoding_of(path: Path, fallback: str | None, errors: str) -> str:
@@ -170,30 +171,25 @@ def encoding_of(path: Path, fallback: str | None, errors: str) -> str:
     """
     with _open_unpacked(path) as file:
         head = file.read(_HEAD_BYTES)
-    encoding = next((marked for mark, marked in _BYTE_ORDER_MARKS if head.startswith(mark)), "utf-8")
+    marked, stated = marked_encoding(head), _STATED_ENCODING.search(head)
+    other_kind = "" if marked else what_is_not_text(head[:HEAD_BYTES], path.name)
+    encoding = marked or "utf-8"
     invalid = _first_invalid_byte(path, encoding)
-    other_kind = what_is_not_text(head[:HEAD_BYTES], path.name) if encoding == "utf-8" else None
     if invalid is None and not other_kind:
         return encoding
-    stated = _STATED_ENCODING.search(head)
-    for candidate in (stated and stated[1].decode(), fallback):
-        codec = text_codec(candidate) if candidate else None
+    for name in (stated[1].decode() if stated else None, fallback):
+        codec = text_codec(name) if name else None
         if codec and _first_invalid_byte(path, codec) is None:
             return codec
-    if encoding == "utf-8" and b"\0" in head:
+    if not marked and b"\0" in head:
         other_kind = other_kind or f"a binary file, not text (a NUL at byte {head.index(0)})"
     if errors == "replace" and not other_kind:
         return "utf-8-sig"
-    if other_kind:
-        raise UserError(
-            f"{path}: {other_kind}; or take it out of the input, or name the encoding, if it is text, with "
-            "--fallback_encoding"
-        )
     others = f" and not {fallback} either" if fallback else ""
     raise UserError(
-        f"{path}: not valid {encoding.upper()} at byte {invalid}{others}: convert the file, take it out of the input, "
-        "or name the encoding of such files (--fallback_encoding, such as gb18030 or windows-1252), or put U+FFFD "
-        "where bytes are wrong (--encoding_errors=replace)"
+        f"{path}: {other_kind or f'not valid {encoding.upper()} at byte {invalid}{others}; convert it'}; or take it out "
+        "of the input, or name the encoding of such files (--fallback_encoding, such as gb18030 or windows-1252), or "
+        "put U+FFFD where bytes of text are wrong (--encoding_errors=replace)"
     )
 
 

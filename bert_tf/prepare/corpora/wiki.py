@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import functools
+import bz2
+import contextlib
 import html
+import itertools
 import os
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Callable
 
@@ -26,15 +28,14 @@ from bert_tf.prepare.corpora.documents import (
     files_from,
     in_batches,
     json_text,
-    read_files,
 )
 from bert_tf.prepare.corpora.wiki_templates import KNOWN_NAMESPACES, Namespaces, namespace_key
 from bert_tf.prepare.corpora.wikitext import Removed, is_prose, paragraphs_of, tidy, unescape, without_tags
 from bert_tf.prepare.corpora.xml_files import Cutter, Stream, XmlFile
-from bert_tf.prepare.fetching.sources import wikipedia_of
 
-# A dump's name has the wiki, date and kind; of one in several files each has a number.
-_PUBLISHED = re.compile(r"(?P<dump>.*-pages-articles.*?)(?P<part>[0-9]*)\.xml(-p[0-9]+p[0-9]+)?(\.bz2)?")
+_DUMP = re.compile(r".*\.xml(-p[0-9]+p[0-9]+)?(\.bz2)?")
+# Of a dump that is published in several files each has a number.
+_PART = re.compile(r"(-pages-articles[a-z-]*)[0-9]+\.xml(-p[0-9]+p[0-9]+)?")
 _TITLE = re.compile(rb"<title>([^<]*)<")
 _NAMESPACE = re.compile(r'<namespace\b[^<>]*\bkey="(-?[0-9]+)"[^<>]*>([^<>]+)</')
 # MediaWiki's numbers of the namespaces of media, files and categories.
@@ -43,53 +44,44 @@ _HIDDEN_NUMBERS, _TEMPLATES_NUMBER = ("-2", "6", "14"), "10"
 _ELEMENTS = ("page",), "mediawiki"
 # About, in real dumps.
 _TEXT_PER_PACKED_BYTE = 4
-Paragraphs = Callable[[str, Removed], Iterable[str]]
 _REDIRECT = re.compile(r"\s*#\s*(REDIRECT|重定向|重新導向)", re.IGNORECASE)
 
 
 def find_dumps(folder: Path, dataset: str) -> list[Path]:
-    """The dump in `folder`: <dataset>.xml(.bz2), else files named as published, else the only .xml or .xml.bz2 file.
+    """The files of the dump in `folder`: <dataset>.xml(.bz2), else the only one that is there, whole or in parts.
 
     Raises: UserError where there are several dumps, or what is no file.
     """
-    wiki = wikipedia_of(dataset)
-    named = [folder / name for name in (f"{dataset}.xml", f"{dataset}.xml.bz2") if os.path.lexists(folder / name)][:1]
-    # The files of each published dump: whole or in parts, packed or not.
-    dumps: dict[tuple[str, bool, bool], list[Path]] = {}
-    for path in sorted(folder.glob(f"{wiki}-*")):
-        if match := _PUBLISHED.fullmatch(path.name):
-            dumps.setdefault((match["dump"], bool(match["part"]), path.suffix == ".bz2"), []).append(path)
-    others = sorted(path for path in folder.glob("[!.]*") if path.name.endswith((".xml", ".xml.bz2")))
-    choices = [named] if named else list(dumps.values()) or [[path] for path in others]
-    if len(choices) > 1:
+    named = [path for end in ("xml", "xml.bz2") if os.path.lexists(path := folder / f"{dataset}.{end}")][:1]
+    dumps: dict[str, list[Path]] = {}
+    for path in named or sorted(folder.glob("[!.]*")):
+        if _DUMP.fullmatch(path.name):
+            dumps.setdefault(_PART.sub(r"\1N.xml", path.name), []).append(path)
+    if len(dumps) > 1:
         raise UserError(
-            f"{folder}: which of {', '.join(paths[0].name for paths in choices)} is the dump? Rename it to "
+            f"{folder}: which of {', '.join(paths[0].name for paths in dumps.values())} is the dump? Rename it to "
             f"{dataset}.xml or {dataset}.xml.bz2, or move the others away"
         )
-    files = [path for paths in choices for path in paths]
+    files = list(itertools.chain.from_iterable(dumps.values()))
     for path in files:
         check_file(path, "repair or delete it")
-    if files and not named and not dumps:
-        print(f"taking {files[0]} as the dump", flush=True)
     return files
 
 
-def read_namespaces(paths: Iterable[Path]) -> Namespaces:
+def read_namespaces(dump: Path) -> Namespaces:
     """The names of namespaces in English and in the language of the dump, whose <siteinfo> lists them.
 
-    Raises: UserError where a file is not written in the encoding that it declares.
+    Raises: UserError where the file is not written in the encoding that it declares.
     """
-    names: dict[str, set[str]] = {}
-    for path in paths:
-        with XmlFile(path) as file:
-            head = next(file.blocks(), b"").partition(b"<page>")[0]
-        listed = _NAMESPACE.findall(head.decode("utf-8", "replace"))
-        if not listed:
-            print(f"note: {path} lists no namespaces: those of its pictures and categories are taken to be English")
-        for number, name in listed:
-            names.setdefault(number, set()).add(namespace_key(html.unescape(name)))
-    hidden = KNOWN_NAMESPACES.hidden.union(*(names.get(number, ()) for number in _HIDDEN_NUMBERS))
-    return Namespaces(hidden, KNOWN_NAMESPACES.templates.union(names.get(_TEMPLATES_NUMBER, ())))
+    with XmlFile(dump) as file:
+        head = next(file.blocks(), b"").partition(b"<page>")[0].decode("utf-8", "replace")
+    listed = [(number, namespace_key(html.unescape(name))) for number, name in _NAMESPACE.findall(head)]
+    if not listed:
+        print(f"note: {dump} lists no namespaces: those of its pictures and categories are taken to be English")
+    return Namespaces(
+        KNOWN_NAMESPACES.hidden.union(name for number, name in listed if number in _HIDDEN_NUMBERS),
+        KNOWN_NAMESPACES.templates.union(name for number, name in listed if number == _TEMPLATES_NUMBER),
+    )
 
 
 def read_batches(paths: Sequence[Path], position: Position) -> Iterator[Batch]:
@@ -113,22 +105,16 @@ def clean_part(part: bytes | Stream, *, clean_page: Callable[[bytes], Cleaned]) 
     """A page, or all pages of a stream, which holds whole ones."""
     if isinstance(part, bytes):
         return clean_page(part)
+    decompressor, text = bz2.BZ2Decompressor(), b""
+    with contextlib.suppress(OSError):  # then it has not come to its end
+        text = decompressor.decompress(part.packed)
     cutter = Cutter(part.path, *_ELEMENTS, is_inside=part.start > 0)
-    results: list[Cleaned] = []
-    try:
-        for text in xml_files.unpack(part.packed):
-            results += (clean_page(element.xml) for element in cutter.cut(text))
-    except (OSError, EOFError) as error:
-        fault = f"the bzip2 stream at byte {part.start:,}: {error}: its pages are lost; fetch the dump again"
-        return [*results, BadRecord(fault)]
-    rest = cutter.rest()
-    return [*results, clean_page(rest)] if rest.strip() else results
-
-
-def _clean_text(text: str, paragraphs_of: Paragraphs) -> Document:
-    """An article, of whose text `paragraphs_of` makes paragraphs."""
-    removed = Removed()
-    return Document(as_line(paragraphs_of(text, removed)), removed)
+    pages = [*(element.xml for element in cutter.cut(text)), cutter.rest()]
+    results = [clean_page(page) for page in pages if page.strip()]
+    if decompressor.unused_data or not decompressor.eof:
+        fault = f"the bzip2 stream at byte {part.start:,} is damaged: its pages are lost; fetch the dump again"
+        results.append(BadRecord(fault))
+    return results
 
 
 def clean(xml: bytes, *, namespaces: Namespaces = KNOWN_NAMESPACES) -> Document | Dropped | BadRecord:
@@ -150,7 +136,8 @@ def clean(xml: bytes, *, namespaces: Namespaces = KNOWN_NAMESPACES) -> Document 
         return Dropped("redirects")
     if page.findtext("revision[last()]/model", "wikitext") != "wikitext":
         return Dropped("other_models")
-    return _clean_text(text, functools.partial(paragraphs_of, namespaces=namespaces))
+    removed = Removed()
+    return Document(as_line(paragraphs_of(text, removed, namespaces)), removed)
 
 
 def find_extracted(folder: Path) -> list[Path]:
@@ -158,14 +145,10 @@ def find_extracted(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("wiki_*") if not path.suffix and path.is_file())
 
 
-def read_extracted(paths: Sequence[Path], position: Position) -> Iterator[Batch]:
-    """Batches of articles, each its text: the lines between wikiextractor's ``<doc ...>`` and ``</doc>``, or of an
-    object on a line of a file made with --json.
+def read_extracted(path: Path) -> Iterator[str | BadRecord]:
+    """The text of each article: the lines between wikiextractor's ``<doc ...>`` and ``</doc>``, or of an object on a
+    line of a file made with --json.
     """
-    return read_files(paths, position, _extracted_articles)
-
-
-def _extracted_articles(path: Path) -> Iterator[str | BadRecord]:
     article: list[str] | None = None
     for number, line in enumerate(text_files.read_lines(path), 1):
         if article is not None and line == "</doc>":
@@ -187,17 +170,16 @@ def _extracted_articles(path: Path) -> Iterator[str | BadRecord]:
         raise UserError(f"{path}: ends inside an article, without </doc>: run wikiextractor again")
 
 
-def _extracted_paragraphs(text: str, removed: Removed) -> Iterator[str]:
-    # wikiextractor escapes what it writes, and leaves tags in it that it does not know or that are escaped twice.
-    unescaped = unescape(unescape(text))
-    plain = without_tags(unescaped, removed)
-    lines = plain.split("\n") if plain == unescaped.replace("\n", "\n\n") else map(tidy, plain.split("\n"))
-    for line in lines:
-        if is_prose(line):
-            yield line
-        elif line:
-            removed["fragments"] += 1
-
-
 def clean_extracted(article: str) -> Document:
-    return _clean_text(article, _extracted_paragraphs)
+    # wikiextractor escapes what it writes, and leaves tags in it that it does not know or that are escaped twice.
+    text = unescape(unescape(article))
+    removed = Removed()
+    plain = without_tags(text, removed)
+    tidied = plain.split("\n") if plain == text.replace("\n", "\n\n") else map(tidy, plain.split("\n"))
+    lines = []
+    for line in filter(None, tidied):
+        if is_prose(line):
+            lines.append(line)
+        else:
+            removed["fragments"] += 1
+    return Document(as_line(lines), removed)
