@@ -187,8 +187,8 @@ def encoding_of(path: Path, fallback: str | None, errors: str) -> str:
         return "utf-8-sig"
     others = f" and not {fallback} either" if fallback else ""
     raise UserError(
-        f"{path}: {other_kind or f'not valid {encoding.upper()} at byte {invalid}{others}; convert it'}; or take it out "
-        "of the input, or name the encoding of such files (--fallback_encoding, such as gb18030 or windows-1252), or "
+        f"{path}: {other_kind or f'not valid {encoding.upper()} at byte {invalid}{others}: convert it'}; or take it out"
+        " of the input, or name the encoding of such files (--fallback_encoding, such as gb18030 or windows-1252), or "
         "put U+FFFD where bytes of text are wrong (--encoding_errors=replace)"
     )
 
