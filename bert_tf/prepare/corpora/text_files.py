@@ -203,7 +203,7 @@ def document_too_large(where: str, or_else: str = "") -> UserError:
 
 
 def formatted_lines(paths: Sequence[Path], description: str) -> Iterator[tuple[Path, int, bytes]]:
-    """(file, byte offset, content) of each line of formatted text: a document, or empty. Shows a progress bar.
+    """(file, byte offset, content) of each document of formatted text, a line that is not blank. Shows a progress bar.
 
     Raises: UserError where a document is too large.
     """
@@ -216,7 +216,8 @@ def formatted_lines(paths: Sequence[Path], description: str) -> Iterator[tuple[P
                     content = line.rstrip(b"\r\n")
                     if len(content) > _LARGEST_LINE_BYTES:
                         raise document_too_large(f"{path}, the line at byte {offset:,}")
-                    yield path, offset, b"" if content.isspace() else content
+                    if content.strip():
+                        yield path, offset, content
                     offset += len(line)
                     bar.update(len(line))
 

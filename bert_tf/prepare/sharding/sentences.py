@@ -9,6 +9,7 @@ mark after each of them, and is split there and nowhere else.
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Callable
 
@@ -108,47 +109,34 @@ def _opens_sentence(following: str) -> bool:
     return word is not None and word[0].lower() in _OPENERS
 
 
-def _ends(paragraph: str) -> list[int]:
+def _ends(paragraph: str, stop: re.Pattern[str]) -> list[int]:
     """The ends of a paragraph's sentences, except the last one."""
-    ends = []
-    start = 0
-    for match in _STOP.finditer(paragraph):
+    ends, start = [0], 0
+    for match in stop.finditer(paragraph):
         first, end = match.span()
         # Fast path for most stops: a capital follows, and either an ordinary word comes before a full stop, or
         # the stop is a question or exclamation mark.
-        is_plain = "A" <= paragraph[end] <= "Z"
+        is_plain = "A" <= paragraph[end : end + 1] <= "Z"
         if is_plain and paragraph[first] == ".":
             space = paragraph.rfind(" ", start, first)
             is_plain = space > start and end - first == 2
             if is_plain:
                 word = paragraph[space + 1 : first]
                 is_plain = word.isalpha() and 1 < len(word) < _LONGEST_WORD and word.lower() not in _ABBREVIATIONS
-        if is_plain or _ends_sentence(paragraph, start, match):
+        if is_plain or match["stop"] is None or _ends_sentence(paragraph, start, match):
             ends.append(end)
             start = end
     return ends
 
 
-def _ends_without_spaces(paragraph: str) -> list[int]:
-    """As `_ends`, for scripts whose sentences may follow each other without a space."""
-    ends = [0]
-    for match in _ANY_STOP.finditer(paragraph):
-        if match["stop"] is None or _ends_sentence(paragraph, ends[-1], match):
-            ends.append(match.end())
-    return ends
-
-
 def split_by_rules(text: str) -> list[str]:
     """The sentences of one line of text, in order, without the spaces between them."""
-    is_spaceless = not text.isascii() and any(stop in text for stop in OTHER_STOPS)
-    find_ends = _ends_without_spaces if is_spaceless else _ends
+    has_other_stops = not text.isascii() and any(stop in text for stop in OTHER_STOPS)
+    stop = _ANY_STOP if has_other_stops else _STOP
     sentences = []
     for paragraph in text.split(PARAGRAPH_SEPARATOR):
-        start = 0
-        for end in find_ends(paragraph):
-            sentences.append(paragraph[start:end].strip())
-            start = end
-        sentences.append(paragraph[start:].strip())
+        ends = _ends(paragraph, stop)
+        sentences += [paragraph[start:end].strip() for start, end in zip(ends, [*ends[1:], None])]
     return [sentence for sentence in sentences if sentence]
 
 
@@ -164,11 +152,7 @@ def _nltk_splitter() -> Splitter:
         ) from None
 
     def split(text: str) -> list[str]:
-        return [
-            sentence
-            for paragraph in text.split(PARAGRAPH_SEPARATOR)
-            for sentence in nltk.tokenize.sent_tokenize(paragraph)
-        ]
+        return list(itertools.chain.from_iterable(map(nltk.tokenize.sent_tokenize, text.split(PARAGRAPH_SEPARATOR))))
 
     return split
 
