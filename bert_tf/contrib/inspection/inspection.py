@@ -21,6 +21,7 @@ from bert_tf.batches.token_set import TokenSet
 from bert_tf.prepare.layout import Layout, task_pool_of
 from bert_tf.prepare.running.stage import Prepared, counts_in_words
 from bert_tf.prepare.running.workers import TaskPool
+from bert_tf.prepare.sharding.sentences import OTHER_STOPS
 from bert_tf.prepare.sharding.sharding import judge_ends, sample_sentences
 from bert_tf.prepare.stages import find_prepared
 from bert_tf.records.manifest import FileEntry
@@ -28,12 +29,13 @@ from bert_tf.records.pair_file import drawn_kinds
 from bert_tf.records.pairs import PairSettings
 from bert_tf.records.schema import ExampleReader, Features, RecordSchema
 from bert_tf.records.shard import RecordFile
+from bert_tf.records.token_file import SPLITS
 from bert_tf.settings.preparation import PreparationOptions, command
 from bert_tf.text.tokenizer import open_tokenizer
 from bert_tf.text.vocabulary import Tokenizer
 
 # A stop, perhaps followed by closing quotation marks and brackets.
-_ENDS_WITH_STOP = re.compile(r"[.!?:;\u2026\u3002\uff01\uff1f\uff61\u061f\u06d4\u0964\u0965\u1362]\W{0,3}$")
+_ENDS_WITH_STOP = re.compile(rf"[.!?:;…{OTHER_STOPS}]\W{{0,3}}$")
 # A sentence has some 100 characters, in Chinese 30.
 _SHORT_SENTENCE, _MANY_WITHOUT_STOP = 40, 0.5
 
@@ -86,15 +88,14 @@ def read_sample(folder: Path, entries: Sequence[FileEntry]) -> Features:
 
     Raises: UserError where a file is damaged.
     """
-    ends = np.cumsum([entry.counts["num_instances"] for entry in entries])
-    chosen = _evenly_spread(int(ends[-1]))
-    names, records = [name for name, _, _ in RecordSchema(0, 0).fields], []
-    for entry, begin, end in zip(entries, [0, *ends[:-1]], ends):
+    firsts = np.cumsum([0, *(entry.counts["num_instances"] for entry in entries)])
+    chosen = _evenly_spread(int(firsts[-1]))
+    records = []
+    for entry, first, numbers in zip(entries, firsts, np.split(chosen, np.searchsorted(chosen, firsts[1:-1]))):
         file = RecordFile(folder / entry.file)
-        for number in (chosen[(chosen >= begin) & (chosen < end)] - begin).tolist():
-            reader = ExampleReader(file.read(number)[0])
-            records.append([reader[name].astype(np.int32) for name in names])
-    return dict(zip(names, map(np.stack, zip(*records))))
+        records += [ExampleReader(file.read(number)[0]) for number in (numbers - first).tolist()]
+    names = [name for name, _, _ in RecordSchema(0, 0).fields]
+    return {name: np.stack([record[name].astype(np.int32) for record in records]) for name in names}
 
 
 def read_token_sample(folder: Path, settings: PairSettings) -> Features:
@@ -163,9 +164,8 @@ def describe_shares(shares: Shares, sequence_length: int) -> Iterator[str]:
     yield "tokens, share of the instances"
     edges = np.unique(np.linspace(0, sequence_length, _NUM_BINS + 1).astype(int))
     counts, _ = np.histogram(shares.lengths, edges + 0.5)
-    for low, high, count in zip(edges, edges[1:], counts):
-        bar = "#" * round(_BAR_WIDTH * count / counts.max())
-        yield f"{low + 1:5}-{high:<5}{count / len(shares.lengths):7.1%} {bar}"
+    for low, high, share in zip(edges, edges[1:], counts / counts.sum()):
+        yield f"{low + 1:5}-{high:<5}{share:7.1%} {'#' * round(_BAR_WIDTH * share)}"
 
 
 def describe_instance(instances: Features, number: int, tokens: Sequence[str]) -> Iterator[str]:
@@ -176,15 +176,14 @@ def describe_instance(instances: Features, number: int, tokens: Sequence[str]) -
     b_start = int(np.count_nonzero(one["segment_ids"][:length] == 0))
     origin = "from elsewhere (label 1)" if one["next_sentence_labels"] else "what follows A (label 0)"
     yield f"{length} of {len(one['input_ids'])} tokens; {f'B is {origin}' if b_start < length else 'a single segment'}"
-    predictions = []
-    for position, answer_id in zip(one["masked_lm_positions"].tolist(), one["masked_lm_ids"].tolist()):
-        if position:  # past the last one there are zeros
-            answer = tokens[answer_id]
-            how = {"[MASK]": "masked", answer: "kept"}.get(shown[position], f"shown as {shown[position]}")
-            predictions.append(f"{position} {answer} ({how})")
-    passages = {"A": shown[1 : b_start - 1], "B": shown[b_start : length - 1]}
-    lines = [f"{name}  {' '.join(pieces)}".replace(" ##", "") for name, pieces in passages.items() if pieces]
-    for line in (*lines, f"   to predict: {', '.join(predictions[:_NUM_PREDICTIONS_SHOWN])}"):
+    passages = {"A  ": shown[1 : b_start - 1], "B  ": shown[b_start : length - 1]}
+    lines = [name + " ".join(pieces).replace(" ##", "") for name, pieces in passages.items() if pieces]
+    places = one["masked_lm_positions"].tolist()
+    answers = [tokens[i] for i in one["masked_lm_ids"].tolist()]
+    # Past the last one there are zeros.
+    predictions = [f"{place} {answer} ({shown[place]})" for place, answer in zip(places, answers) if place]
+    lines.append("   to predict (where there is now): " + ", ".join(predictions[:_NUM_PREDICTIONS_SHOWN]))
+    for line in lines:
         yield from textwrap.wrap(line, _TEXT_WIDTH, subsequent_indent="   ", break_on_hyphens=False)
 
 
@@ -210,7 +209,7 @@ def _inspect_documents(sharded: Prepared, task_pool: TaskPool) -> Iterator[str]:
     """Prints how many documents are compared; yields warnings about repeated ones and those in both splits."""
     num_documents = sum(entry.counts["num_documents"] for entry in sharded.entries)
     one_in = np.uint64(max(1, -(-num_documents // MOST_DOCUMENTS)))
-    of_split: dict[str, list[np.ndarray]] = {"training": [np.zeros(0, np.uint64)], "test": [np.zeros(0, np.uint64)]}
+    of_split: dict[str, list[np.ndarray]] = {split: [np.zeros(0, np.uint64)] for split in SPLITS}
     paths = [sharded.folder / entry.file for entry in sharded.entries]
     with Progress(total=sharded.num_bytes, unit="B", description="comparing documents") as bar:
         for hashes, entry in zip(task_pool.map_in_order(document_hashes, paths), sharded.entries):
@@ -219,11 +218,11 @@ def _inspect_documents(sharded: Prepared, task_pool: TaskPool) -> Iterator[str]:
     training, test = map(np.concatenate, of_split.values())
     num_compared = len(training) + len(test)
     print(f"\nDocuments below {sharded.folder}\n  {num_compared:,} of {num_documents:,} compared", flush=True)
-    is_leak = np.isin(test, training)
-    num_repeated = len(training) - len(np.unique(training)) + int((~is_leak).sum()) - len(np.unique(test[~is_leak]))
+    num_leaks = int(np.isin(test, training).sum())
+    num_repeated = num_compared - len(np.union1d(training, test)) - num_leaks
     remedy = "format the text again without --keep_duplicates, and shard it again"
-    if is_leak.any():
-        leaks = f"{int(is_leak.sum()):,} of {len(test):,} test documents are in the training split too"
+    if num_leaks:
+        leaks = f"{num_leaks:,} of {len(test):,} test documents are in the training split too"
         yield f"{leaks}: the test's figures would be better than they are; {remedy}"
     if num_repeated:
         repeated = f"{num_repeated:,} of {num_compared:,} documents repeat an earlier one"

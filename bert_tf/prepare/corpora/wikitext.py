@@ -47,8 +47,13 @@ _HTML_LINK = re.compile(r"</?a(?:\s[^<>]*)?>", re.IGNORECASE)
 # Two or more braces, two square brackets, or a table's mark. It begins with a set of characters, as such patterns are
 # several times faster than alternatives.
 _BRACKETS = re.compile(r"[{}[\]](?:(?<={)(?:{+|\|(?!}))|(?<=})}+|(?<=\[)\[|(?<=\])\])|\|}(?!})")
-_EXTERNAL_LINK = re.compile(r"\[(?:(?:https?:|ftp:)?//|mailto:)([^\[\]\n]*)\]")
-_BARE_LINK = re.compile(r"\b(?:https?|ftp)://[^\s<>\[\]\"]*")
+# With the text that is shown for it.
+_EXTERNAL_LINK = re.compile(r"\[(?:(?:https?:|ftp:)?//|mailto:)[^\[\]\s]*(?:[^\S\n]([^\[\]\n]*))?\]")
+# Without the punctuation at its end, which belongs to the sentence; a link that holds "(" may end with ")".
+_REST_OF_LINK = r"[^\s<>\[\]\"]*"
+_BARE_LINK = re.compile(
+    rf"\b(?:https?|ftp)://(?:{_REST_OF_LINK}\({_REST_OF_LINK}(?<![,;.:!?])|{_REST_OF_LINK}(?<![,;.:!?)]))"
+)
 _QUOTES = re.compile("''+")
 # "__NOTOC__", in any language; "__init__" is none.
 _SWITCH = re.compile(r"__([^\W\d_]+(?:_[^\W\d_]+)*)__")
@@ -93,8 +98,9 @@ _SILENT_FLAGS = frozenset("TH-")
 
 # MediaWiki stops at 40 nested templates; brackets nested deeper than this are dropped.
 _MAX_DEPTH = 100
-# Brackets, and the reason counted when their content is removed.
-_REASONS = {"{{": "templates", "{{{": "parameters", "[[": "hidden_links", "{|": "tables"}
+# Brackets, and the reason counted when their content is removed. An article has no parameters, {{{1}}}, so these count
+# as templates.
+_REASONS = {"{{": "templates", "[[": "hidden_links", "{|": "tables"}
 
 
 def _protected(text: str) -> str:
@@ -111,20 +117,13 @@ def _render_formula(content: str) -> str:
     return _protected(re.sub("[{}]", "", content))
 
 
-def _closing_tags(tags: list[re.Match[str]]) -> list[re.Match[str] | None]:
-    """For each tag the one that closes its element, if any.
+@functools.cache
+def _end_of_element(name: str) -> re.Pattern[str]:
+    """Finds the tag that closes an element, whose slash is group 1.
 
-    References do not nest: one that is still open where the next one begins is unclosed.
+    References do not nest: one that is still open where the next one begins is unclosed, and finds that one.
     """
-    following: dict[str, re.Match[str]] = {}
-    closings: list[re.Match[str] | None] = []
-    for tag in reversed(tags):
-        name = tag[2].lower()
-        closing = following.get(name)
-        closings.append(closing if closing and closing[1] else None)
-        if not tag[3].strip() if tag[1] else name == "ref" and not tag[3].endswith("/"):
-            following[name] = tag
-    return closings[::-1]
+    return re.compile(rf"<(/){name}\s*>" + (r"|<ref\b[^<>]*(?<!/)>" if name == "ref" else ""), re.IGNORECASE)
 
 
 def _without_elements(text: str, removed: Removed) -> str:
@@ -132,45 +131,28 @@ def _without_elements(text: str, removed: Removed) -> str:
 
     Of an unclosed element only the tag is removed, of an unclosed reference all up to the paragraph's end.
     """
-    tags = list(_ELEMENT_TAG.finditer(text))
     pieces: list[str] = []
     position = 0
-    for tag, closing in zip(tags, _closing_tags(tags)):
-        if tag.start() < position:
-            continue
+    unclosed: set[str] = set()  # from here on; searching for their ends again would take quadratic time
+    while tag := _ELEMENT_TAG.search(text, position):
         pieces.append(text[position : tag.start()])
         position = tag.end()
         name = tag[2].lower()
         if tag[1] or tag[3].endswith("/"):
             continue
-        if closing:
+        end = None if name in unclosed else _end_of_element(name).search(text, position)
+        if end and end[1]:
             if name == "math":
-                pieces.append(_render_formula(text[position : closing.start()]))
-            position = closing.end()
+                pieces.append(_render_formula(text[position : end.start()]))
+            position = end.end()
         elif name == "ref":
             paragraph_end = _PARAGRAPH_END.search(text, position)
             position = paragraph_end.start() if paragraph_end else len(text)
+        if not end:
+            unclosed.add(name)
         removed["references" if name == "ref" else "elements"] += 1
     pieces.append(text[position:])
     return "".join(pieces)
-
-
-@functools.cache
-def _kinds(mark: str) -> list[str]:
-    """The brackets that a mark opens or closes, outermost first: of a row of braces, a parameter has three."""
-    if mark in ("[[", "]]"):
-        return ["[["]
-    if "|" in mark:
-        return ["{|"]
-    threes = len(mark) % 2
-    return ["{{{"] * threes + ["{{"] * ((len(mark) - 3 * threes) // 2)
-
-
-def _begins_line(text: str, start: int) -> bool:
-    """Whether nothing but spaces and colons stands before `start` in its line."""
-    while start and text[start - 1] in " :":
-        start -= 1
-    return not start or text[start - 1] == "\n"
 
 
 def _shown(kind: str, content: str, namespaces: Namespaces) -> str | None:
@@ -212,23 +194,24 @@ def _without_brackets(text: str, removed: Removed, namespaces: Namespaces) -> st
     position = 0
     for match in _BRACKETS.finditer(text):
         mark = match[0]
-        if "|" in mark and not _begins_line(text, match.start()):
-            continue
-        before = text[position : match.start()]
-        pieces.append(before.rstrip(" :") if "|" in mark else before)
-        position = match.end()
-        if mark[0] in "[{":
-            for kind in _kinds(mark):
+        before, position = text[position : match.start()], match.end()
+        kind = "[[" if mark[0] in "[]" else "{|" if "|" in mark else "{{"
+        if kind == "{|":
+            _, newline, line = before.rpartition("\n")
+            if line.strip(" :") or (pieces and not newline):
+                pieces.append(before + mark)  # it does not begin its line
+                continue
+            before = before.rstrip(" :")
+        pieces.append(before)
+        for _ in range(len(mark) // 2):
+            if mark[0] in "[{":
                 opened.append((kind, len(pieces)))
                 num_open[kind] += 1
                 if kind == "{|":
                     # Stays in the text if the table is never closed; `_blocks` then takes what follows for table rows.
                     pieces.append("\n{|")
-        else:
-            for kind in reversed(_kinds(mark)):
-                kind = "{{" if kind == "{{{" and not num_open[kind] else kind
-                if num_open[kind]:
-                    close(kind)
+            elif num_open[kind]:
+                close(kind)
     pieces.append(text[position:])
     return "".join(pieces).replace("\x01", "|").replace("\x02", "=")
 
@@ -242,16 +225,6 @@ def _render_variants(match: re.Match[str]) -> str:
         if variant in forms:
             return forms[variant].strip()
     return content
-
-
-def _external_link_text(match: re.Match[str]) -> str:
-    return "".join(match[1].split(None, 1)[1:])
-
-
-def _punctuation_after_link(match: re.Match[str]) -> str:
-    """The punctuation at the end of a bare link, which belongs to the sentence."""
-    link = match[0]
-    return link[len(link.rstrip(",;.:!?" if "(" in link else ",;.:!?)")) :]
 
 
 def unescape(text: str) -> str:
@@ -273,9 +246,9 @@ def without_tags(text: str, removed: Removed) -> str:
 
 
 def _without_inline_markup(text: str) -> str:
-    text = _EXTERNAL_LINK.sub(_external_link_text, text)
+    text = _EXTERNAL_LINK.sub(r"\1", text)
     if "://" in text:
-        text = _BARE_LINK.sub(_punctuation_after_link, text)
+        text = _BARE_LINK.sub("", text)
     text = _TAG.sub("", _BREAK.sub(" ", text))
     text = _without_switches(_QUOTES.sub("", text))
     # Twice: "&amp;nbsp;" is how some editors write a space.

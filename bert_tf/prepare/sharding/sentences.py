@@ -74,11 +74,12 @@ _LIST_NUMBER = re.compile(r"\(?(?:\d{1,3}|[a-zA-Z]|[ivxlcIVXLC]{1,5})")
 
 def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
     """Whether the stop that `match` found ends the sentence that begins at `start`."""
-    following = match["next"]
+    stop, following = match["stop"], match["next"]
+    if stop is None:  # of another script
+        return True
     first = following[0]
     if first.islower():
         return False
-    stop = match["stop"]
     if stop != ".":
         return first.isalnum() or bool(match["opening"]) or bool(match["closing"]) or stop[0] in "!?"
     before = text[max(start, match.start() - _LONGEST_WORD) : match.start()]
@@ -123,7 +124,7 @@ def _ends(paragraph: str, stop: re.Pattern[str]) -> list[int]:
             if is_plain:
                 word = paragraph[space + 1 : first]
                 is_plain = word.isalpha() and 1 < len(word) < _LONGEST_WORD and word.lower() not in _ABBREVIATIONS
-        if is_plain or match["stop"] is None or _ends_sentence(paragraph, start, match):
+        if is_plain or _ends_sentence(paragraph, start, match):
             ends.append(end)
             start = end
     return ends
@@ -137,7 +138,7 @@ def split_by_rules(text: str) -> list[str]:
     for paragraph in text.split(PARAGRAPH_SEPARATOR):
         ends = _ends(paragraph, stop)
         sentences += [paragraph[start:end].strip() for start, end in zip(ends, [*ends[1:], None])]
-    return [sentence for sentence in sentences if sentence]
+    return list(filter(None, sentences))
 
 
 def _nltk_splitter() -> Splitter:
