@@ -60,7 +60,7 @@ def test_question_files_share_no_paragraph_and_articles_do_not_ask_them(sample):
 
 
 def test_question_files_share_no_word_that_is_a_fact(sample):
-    words = {word for relation in module._RELATIONS.values() for word in relation.words}
+    words = {word for relation in module._RELATIONS.values() for word in relation["words"]}
     told = [
         {word for context, _ in questions_of(file) for word in re.findall(r"\w+", context)} & words
         for file in sample[1].values()

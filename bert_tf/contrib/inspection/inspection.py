@@ -59,24 +59,39 @@ def inspect_sentences(paths: Sequence[Path]) -> Iterator[str]:
 # Decoding takes 0.1 ms per instance. With this many, shares are accurate to half a percent.
 SAMPLE_INSTANCES = 10_000
 _NUM_BINS, _BAR_WIDTH, _TEXT_WIDTH, _NUM_PREDICTIONS_SHOWN = 12, 50, 96, 20
-# Google's rules, and how far a share may be from them (besides chance) without a warning.
-_FATES = {"masked": 0.8, "kept": 0.1, "replaced": 0.1}
-_TOLERANCE = 0.02
-# Half of the chunks, and all chunks of a single sentence: 50 to 60 % for books, encyclopedias or abstracts.
-_RANDOM_NEXT_RANGE = (0.48, 0.65)
-_MUCH_PADDING = 0.6
-_MANY_UNKNOWN = 0.02
+_BY_RULE = "of the predictions are {}, where {} should be: the records were not made by the usual rules"
+# What each share may be (besides chance) without a warning, and the warning. Random next: half of the chunks, and all
+# chunks of a single sentence, which makes 50 to 60 % for books, encyclopedias or abstracts.
+_USUAL = {
+    "masked": (0.78, 0.82, _BY_RULE.format("masked", "80%")),
+    "kept": (0.08, 0.12, _BY_RULE.format("kept", "10%")),
+    "replaced": (0.08, 0.12, _BY_RULE.format("replaced", "10%")),
+    "random next passages": (
+        0.48,
+        0.65,
+        "of the second passages are random, where 50 to 60 % are usual: if less, is the label inverted (1 is random, 0 "
+        "is next)? If more, many documents have a single sentence: is each line taken for a document (--input_format), "
+        "or text without stops for one sentence?",
+    ),
+    "padding": (0, 0.6, "of the positions are padding: documents are short for this length"),
+    "[UNK]": (0, 0.02, "of the tokens are [UNK]: the vocabulary fits not this language, script or case"),
+}
 
 
-class Shares(NamedTuple):
-    """Measurements of a sample of instances."""
+class Sample(NamedTuple):
+    """Measurements of a sample of instances.
 
-    lengths: np.ndarray  # [N] real tokens
-    num_predictions: int
-    fates: dict[str, float]  # shares among the predictions
-    random_next: float | None  # None if no instance has a second passage
-    padding: float
-    unknown: float  # share of the real tokens before masking
+    Attributes:
+      lengths: [N], real tokens.
+      flags: what the shares of `_USUAL` are of: the predictions, the instances (if any has a second passage), the
+        positions, and the real tokens before masking; 1 where it is so.
+    """
+
+    lengths: np.ndarray
+    flags: dict[str, np.ndarray]
+
+    def share(self, name: str) -> float:
+        return float(self.flags[name].sum() / max(self.flags[name].size, 1))
 
 
 def _evenly_spread(num_total: int) -> np.ndarray:
@@ -111,7 +126,7 @@ def read_token_sample(folder: Path, settings: PairSettings) -> Features:
     return files.features(ranges, files.random_seed)
 
 
-def measure(instances: Features, ids: VocabularyIds) -> Shares:
+def measure(instances: Features, ids: VocabularyIds) -> Sample:
     rows, columns = np.nonzero(instances["masked_lm_weights"])
     positions = instances["masked_lm_positions"][rows, columns]
     is_real = instances["input_mask"] > 0
@@ -120,50 +135,32 @@ def measure(instances: Features, ids: VocabularyIds) -> Shares:
     unmasked[rows, positions] = answers
     is_masked = shown == ids.mask
     is_kept = (shown == answers) & ~is_masked
-    fates = {"masked": is_masked, "kept": is_kept, "replaced": ~is_masked & ~is_kept}
-    return Shares(
-        lengths=is_real.sum(axis=1),
-        num_predictions=len(rows),
-        fates={fate: is_so.sum() / max(len(rows), 1) for fate, is_so in fates.items()},
-        random_next=float(instances["next_sentence_labels"].mean()) if instances["segment_ids"].any() else None,
-        padding=float(1 - is_real.mean()),
-        unknown=float((unmasked[is_real] == ids.unknown).mean()),
-    )
+    flags = {"masked": is_masked, "kept": is_kept, "replaced": ~is_masked & ~is_kept}
+    if instances["segment_ids"].any():
+        flags["random next passages"] = instances["next_sentence_labels"]
+    flags.update({"padding": ~is_real, "[UNK]": unmasked[is_real] == ids.unknown})
+    return Sample(is_real.sum(axis=1), flags)
 
 
-def judge(shares: Shares) -> Iterator[str]:
+def judge(sample: Sample) -> Iterator[str]:
     """Warnings that say what looks wrong and what to do."""
-    for fate, expected in _FATES.items():
+    for name, flags in sample.flags.items():
+        low, high, warning = _USUAL[name]
         # Chance alone exceeds four standard deviations less than once in ten thousand times.
-        by_chance = 4 * (expected * (1 - expected) / max(shares.num_predictions, 1)) ** 0.5
-        if shares.num_predictions and abs(shares.fates[fate] - expected) > _TOLERANCE + by_chance:
-            yield (
-                f"{shares.fates[fate]:.1%} of the predictions are {fate}, where {expected:.0%} should be: the records "
-                "were not made by the usual rules"
-            )
-    low, high = _RANDOM_NEXT_RANGE
-    chance = 2 / len(shares.lengths) ** 0.5
-    if shares.random_next is not None and not low - chance <= shares.random_next <= high + chance:
-        yield (
-            f"{shares.random_next:.0%} of the second passages are random, where 50 to 60 % are usual: if less, is the "
-            "label inverted (1 is random, 0 is next)? If more, many documents have a single sentence: is each line "
-            "taken for a document (--input_format), or text without stops for one sentence?"
-        )
-    if shares.padding > _MUCH_PADDING:
-        yield f"{shares.padding:.0%} of the positions are padding: documents are short for this length"
-    if shares.unknown > _MANY_UNKNOWN:
-        yield f"{shares.unknown:.1%} of the tokens are [UNK]: the vocabulary fits not this language, script or case"
+        by_chance = 4 * (high * (1 - high) / max(flags.size, 1)) ** 0.5
+        if not low - by_chance <= sample.share(name) <= high + by_chance:
+            yield f"{sample.share(name):.1%} {warning}"
 
 
-def describe_shares(shares: Shares, sequence_length: int) -> Iterator[str]:
+def describe_shares(sample: Sample, sequence_length: int) -> Iterator[str]:
     """The shares as lines of text, and a histogram of the lengths with one bar a line."""
-    fates = ", ".join(f"{share:.1%} {fate}" for fate, share in shares.fates.items())
-    yield f"{shares.num_predictions / shares.lengths.sum():.1%} of the tokens are to be predicted; of these {fates}"
-    random_next = "" if shares.random_next is None else f"{shares.random_next:.1%} random next passages, "
-    yield f"{random_next}{shares.padding:.1%} padding, {shares.unknown:.3%} [UNK]"
+    shares = [f"{sample.share(name):.2%} {name}" for name in sample.flags]
+    predicted = sample.flags["masked"].size / sample.lengths.sum()
+    yield f"{predicted:.1%} of the tokens are to be predicted; of these {', '.join(shares[:3])}"
+    yield ", ".join(shares[3:])
     yield "tokens, share of the instances"
     edges = np.unique(np.linspace(0, sequence_length, _NUM_BINS + 1).astype(int))
-    counts, _ = np.histogram(shares.lengths, edges + 0.5)
+    counts, _ = np.histogram(sample.lengths, edges + 0.5)
     for low, high, share in zip(edges, edges[1:], counts / counts.sum()):
         yield f"{low + 1:5}-{high:<5}{share:7.1%} {'#' * round(_BAR_WIDTH * share)}"
 
@@ -182,7 +179,7 @@ def describe_instance(instances: Features, number: int, tokens: Sequence[str]) -
     answers = [tokens[i] for i in one["masked_lm_ids"].tolist()]
     # Past the last one there are zeros.
     predictions = [f"{place} {answer} ({shown[place]})" for place, answer in zip(places, answers) if place]
-    lines.append("   to predict (where there is now): " + ", ".join(predictions[:_NUM_PREDICTIONS_SHOWN]))
+    lines.append("   to predict (and what stands there): " + ", ".join(predictions[:_NUM_PREDICTIONS_SHOWN]))
     for line in lines:
         yield from textwrap.wrap(line, _TEXT_WIDTH, subsequent_indent="   ", break_on_hyphens=False)
 
@@ -259,11 +256,11 @@ def _inspect_instances(instances: Features, max_seq_length: int, tokenizer: Toke
     for number in dict.fromkeys(shown):
         lines = describe_instance(instances, number, tokenizer.inv_vocab)
         print("\n" + "".join(f"  {line}\n" for line in lines), end="")
-    shares = measure(instances, VocabularyIds.of_tokenizer(tokenizer))
+    sample = measure(instances, VocabularyIds.of_tokenizer(tokenizer))
     print(f"\n  Of {len(labels):,} training instances, evenly spread over the shards:")
-    for line in describe_shares(shares, max_seq_length):
+    for line in describe_shares(sample, max_seq_length):
         print(f"    {line}", flush=True)
-    for warning in judge(shares):
+    for warning in judge(sample):
         yield f"max_seq_length {max_seq_length}: {warning}"
 
 
@@ -282,19 +279,17 @@ def run_inspect(options: PreparationOptions, layout: Layout) -> None:
     Raises: UserError where the dataset has neither sharded text, token files nor records, or they are damaged.
     """
     stages = find_prepared(layout, options.dataset)
-    whole = [stage for stage in stages if stage.manifest and (stage.manifest.vocab or stage.stage == "sharding")]
     wrong = [stage.fault for stage in stages if stage.fault]
+    whole = [stage for stage in stages if stage.manifest and (stage.manifest.vocab or stage.stage == "sharding")]
     if not whole:
         nothing = f"neither sharded text, token files nor records of {options.dataset} are below {layout.root}"
         raise UserError(f"{'; '.join(wrong) or nothing}: run {command('sharding', options.dataset)} first")
-    for stage in whole:
-        assert stage.manifest
-        stage.manifest.require_whole(stage.folder, command("verify", stage.dataset, repair=True))
     for stage in sorted(whole, key=lambda stage: stage.stage == "sharding"):
         assert stage.manifest
-        if stage.stage != "sharding":
+        stage.manifest.require_whole(stage.folder, command("verify", stage.dataset, repair=True))
+        if stage.stage == "sharding":
+            wrong += inspect_sentences([stage.folder / entry.file for entry in stage.manifest.shards["training"]])
+            wrong += _inspect_documents(stage, task_pool_of(options, layout))
+        else:
             wrong += _inspect_made(stage, _tokenizer_of(stage))
-            continue
-        wrong += inspect_sentences([stage.folder / entry.file for entry in stage.manifest.shards["training"]])
-        wrong += _inspect_documents(stage, task_pool_of(options, layout))
     print("".join(f"\nlooks wrong: {warning}" for warning in wrong) or "\nnothing looks wrong")

@@ -109,7 +109,11 @@ def _by_code(table: str) -> dict[str, str]:
 
 _RANGE_WORDS = {
     **dict.fromkeys(("-", "–"), "–"),
-    **_by_code("to to(-): to; and and(-): and; by x: by; or: or; +/- ±: ±"),
+    **{word: f" {word} " for word in ("to", "and", "by", "or", "±")},
+    "to(-)": " to ",
+    "and(-)": " and ",
+    "x": " by ",
+    "+/-": " ± ",
 }
 # Units that are shown as they are written, and others.
 _PLAIN_UNITS = """
@@ -133,16 +137,8 @@ _POWER = re.compile(r"e(3|6|9|12)(?=\D)")
 # The second unit of a measure such as 6 ft 2 in, by the first one.
 _SMALLER_UNIT = {"mi": "yd", "yd": "ft", "ft": "in", "st": "lb", "lb": "oz", "h": "min"}
 _NUMBER = re.compile(r"[-−–+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)")
-_FRACTION = re.compile(r"(?:(\d+)\+)?(\d+/\d+)")
 # The "disp" options that show both the number and the unit given.
 _DISPLAYS = frozenset(("", "b", "br", "comma", "flip", "or", "s", "semicolon", "slash", "sqbr"))
-
-
-def _number(text: str) -> str | None:
-    if _NUMBER.fullmatch(text):
-        return text
-    fraction = _FRACTION.fullmatch(text)
-    return " ".join(filter(None, fraction.groups())) if fraction else None
 
 
 def _unit(code: str) -> str | None:
@@ -156,26 +152,26 @@ def _convert(arguments: Arguments) -> str | None:
     if arguments.get("disp", "") not in _DISPLAYS or arguments.get("adj", "").startswith("pre"):
         return None
     given = [*_numbered(arguments), "", "", ""]
-    shown: list[str] = []
+    shown = ""
     index = 0
     # Each iteration reads a number and what follows it: a unit, a word like "to", or both.
-    while (number := _number(given[index])) is not None:
-        shown.append(number)
+    while _NUMBER.fullmatch(given[index]):
+        shown += given[index]
         index += 1
         if given[index] not in _RANGE_WORDS:
             unit = _unit(given[index])
             if unit is None:
                 return None
-            shown.append(f" {unit}")
+            shown += f" {unit}"
             index += 1
         if given[index] in _RANGE_WORDS:
-            word = _RANGE_WORDS[given[index]]
-            shown.append(word if word == "–" else f" {word} ")
-            index += 1
-        elif _number(given[index]) is not None and _SMALLER_UNIT.get(given[index - 1]) == given[index + 1]:
-            shown.append(" ")
+            shown += _RANGE_WORDS[given[index]]
+        elif _NUMBER.fullmatch(given[index]) and _SMALLER_UNIT.get(given[index - 1]) == given[index + 1]:
+            shown += " "
+            continue
         else:
-            return "".join(shown)
+            return shown
+        index += 1
     return None
 
 
@@ -183,7 +179,7 @@ def _value(arguments: Arguments) -> str | None:
     """``{{val|6.24|0.01|e=18|u=m}}`` -> 6.24 ± 0.01 ×10^18 m."""
     numbers = _numbered(arguments)
     # A digit's uncertainty, as in 1.234(56), is no second number.
-    if not arguments.keys() <= {"1", "2", "e", "u", "ul", "fmt"} or None in map(_number, numbers):
+    if not arguments.keys() <= {"1", "2", "e", "u", "ul", "fmt"} or not all(map(_NUMBER.fullmatch, numbers)):
         return None
     shown = " ± ".join(numbers)
     if power := arguments.get("e"):

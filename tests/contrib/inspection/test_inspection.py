@@ -59,13 +59,13 @@ def test_instances_shares_and_settings_are_shown(prepared, capsys):
 
 def test_every_mask_shown_has_its_answer(prepared, capsys):
     output, _ = inspect(capsys, prepared)
-    found = re.findall(r"of 64 tokens; .*?\n  A  (.*?)\n  B  (.*?)\n +to predict: (.*?)\n\n", output, re.DOTALL)
+    found = re.findall(r"of 64 tokens; .*?\n  A  (.*?)\n  B  (.*?)\n +to predict \(and what stands there\): (.*?)\n\n", output, re.DOTALL)
     assert len(found) == 3
     words = {word for text in documents(60) for word in text.lower().replace(".", "").split(" ")}
     for *passages, answers in found:
         shown = re.sub(r"\s+", " ", " ".join(passages)).split(" ")
-        predictions = re.findall(r"(\d+) (\S+) \((masked|kept|shown as \S+)\)", re.sub(r"\s+", " ", answers))
-        assert shown.count("[MASK]") == sum(how == "masked" for *_, how in predictions) > 0
+        predictions = re.findall(r"(\d+) (\S+) \((\S+)\)", re.sub(r"\s+", " ", answers))
+        assert shown.count("[MASK]") == sum(there == "[MASK]" for *_, there in predictions) > 0
         assert len(words & set(shown)) > len(set(shown)) / 2
 
 
@@ -167,12 +167,12 @@ def judged(arrays):
 
 def test_shares_are_those_that_were_drawn():
     arrays = instances()
-    shares = measure(arrays, IDS)
-    assert shares.fates["masked"] == pytest.approx((arrays["input_ids"] == 4).sum() / 1600)
-    assert sum(shares.fates.values()) == pytest.approx(1)
-    assert shares.padding == pytest.approx(1 - arrays["input_mask"].mean())
-    assert shares.random_next == pytest.approx(arrays["next_sentence_labels"].mean())
-    assert shares.unknown == 0
+    sample = measure(arrays, IDS)
+    assert sample.share("masked") == pytest.approx((arrays["input_ids"] == 4).sum() / 1600)
+    assert sum(map(sample.share, ("masked", "kept", "replaced"))) == pytest.approx(1)
+    assert sample.share("padding") == pytest.approx(1 - arrays["input_mask"].mean())
+    assert sample.share("random next passages") == pytest.approx(arrays["next_sentence_labels"].mean())
+    assert sample.share("[UNK]") == 0
     assert judged(arrays) == []
     assert judged(instances(count=6, random_next=0.9)) == [], "a few instances prove nothing"
 
