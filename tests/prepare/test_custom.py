@@ -178,12 +178,11 @@ def test_column_of_tables_and_field_of_json_lines(tmp_path):
     for column in ("text", "id"):
         message = rf"has no column '{column}', or several: name one of \['body', 'id', 'id'\] by --text_column"
         refused(message, formatted, tmp_path, path, "--text_column", column)
-    refused(
-        "a.parquet, row 2: no text in column 'body'.*--max_bad_rec", formatted, tmp_path, path, "--text_column", "body"
-    )
+    message = "a.parquet, row 2: no text in UTF-8 in column 'body'.*--max_bad_rec"
+    refused(message, formatted, tmp_path, path, "--text_column", "body")
     given, manifest = formatted(tmp_path, path, "--text_column", "body", "--max_bad_records", 2)
     assert given == ["It is one.  It goes on.", "It is two."]
-    assert "row 3: no UTF-8" in manifest["shards"]["documents"][0]["bad_records"][1]
+    assert "row 3: no text in UTF-8" in manifest["shards"]["documents"][0]["bad_records"][1]
     lines.write_text('{"body": "It is one.", "text": 1}\n')
     given, manifest = formatted(tmp_path / "b", lines, "--text_column", "body")
     assert given == ["It is one."] and manifest["arguments"]["text_column"] == "body"

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Callable
+from typing import Callable
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.fields import UnreadFields
@@ -103,17 +103,11 @@ def choose_formats(
 
     formats = {path: by_suffix(path) for path in paths}
     texts = [path for path, chosen in formats.items() if chosen == "auto"]
-    of_texts = "file"
     if len(texts) == 1:
-        of_texts = "paragraph" if _has_paragraphs(texts[0], read_lines(texts[0])) else "line"
-    return {path: of_texts if chosen == "auto" else chosen for path, chosen in formats.items()}
-
-
-def _has_paragraphs(path: Path, lines: Iterable[str]) -> bool:
-    """Whether there is a blank line between two others, and what it separates is not too large for a document."""
-    with contextlib.suppress(UserError):
-        return len(list(itertools.islice(text_files.blank_line_separated(path, lines), 2))) == 2
-    return False
+        has_text = (is_text for is_text, _ in itertools.groupby(read_lines(texts[0]), bool) if is_text)
+        is_separated = len(list(itertools.islice(has_text, 2))) == 2
+        return {**formats, texts[0]: "paragraph" if is_separated else "line"}
+    return {**formats, **dict.fromkeys(texts, "file")}
 
 
 def read_batches(
@@ -192,21 +186,15 @@ def _table_documents(path: Path, column: str) -> Iterator[str | BadRecord]:
         batches = table.iter_batches(_ROWS_AT_ONCE, columns=[column], use_threads=False)
         cells = (cell for batch in batches for cell in batch.column(0))
         for row, cell in enumerate(cells, 1):
-            yield _cell_text(path, cell, row, column=column)
-
-
-def _cell_text(path: Path, cell: Any, row: int, *, column: str) -> str | BadRecord:
-    """Raises: UserError where the text is too large."""
-    text, fault = None, "no text"
-    try:
-        text = cell.as_py()
-    except UnicodeDecodeError:
-        fault = "no UTF-8"
-    if not isinstance(text, str):
-        return BadRecord(f"row {row:,}: {fault} in column {column!r}")
-    if text_files.num_utf8_bytes(text) > text_files.LARGEST_DOCUMENT_BYTES:
-        raise text_files.document_too_large(f"{path}, row {row:,}")
-    return text
+            text = None
+            with contextlib.suppress(UnicodeDecodeError):
+                text = cell.as_py()
+            if not isinstance(text, str):
+                yield BadRecord(f"row {row:,}: no text in UTF-8 in column {column!r}")
+            elif text_files.num_utf8_bytes(text) > text_files.LARGEST_DOCUMENT_BYTES:
+                raise text_files.document_too_large(f"{path}, row {row:,}")
+            else:
+                yield text
 
 
 def _json_documents(lines: Iterator[str], field: str, unread: UnreadFields) -> Iterator[str | BadRecord]:

@@ -50,17 +50,15 @@ def find_text_files(folder: Path, suffixes: Sequence[str] = (".txt",)) -> list[P
     Raises: UserError where a folder cannot be read, a link is broken, or something else is called like a file.
     """
     files: list[Path] = []
-    walked: set[tuple[int, int]] = set()
+    walked: set[str] = set()
     if not folder.is_dir():
-        return []
+        return files
     for parent, folders, names in os.walk(folder, onerror=_refuse_unreadable, followlinks=True):
-        status = os.stat(parent)
-        # A link to a parent folder would never end.
-        if (status.st_dev, status.st_ino) in walked:
-            folders.clear()
-            continue
-        walked.add((status.st_dev, status.st_ino))
         folders[:] = sorted(name for name in folders if not name.startswith("."))
+        if (real := os.path.realpath(parent)) in walked:
+            folders.clear()  # a link to a parent folder would never end
+            continue
+        walked.add(real)
         files += [Path(parent, name) for name in names if name[0] != "." and name.lower().endswith(tuple(suffixes))]
     for path in files:
         check_file(path, "repair it, or take it out of the input")

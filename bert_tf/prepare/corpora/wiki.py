@@ -44,7 +44,6 @@ _HIDDEN_NUMBERS, _TEMPLATES_NUMBER = ("-2", "6", "14"), "10"
 _ELEMENTS = ("page",), "mediawiki"
 # About, in real dumps.
 _TEXT_PER_PACKED_BYTE = 4
-_REDIRECT = re.compile(r"\s*#\s*(REDIRECT|重定向|重新導向)", re.IGNORECASE)
 
 
 def find_dumps(folder: Path, dataset: str) -> list[Path]:
@@ -132,7 +131,7 @@ def clean(xml: bytes, *, namespaces: Namespaces = KNOWN_NAMESPACES) -> Document 
     text = page.findtext("revision[last()]/text", "")
     if int(namespace) != 0:
         return Dropped("other_namespaces")
-    if page.find("redirect") is not None or _REDIRECT.match(text):
+    if page.find("redirect") is not None:
         return Dropped("redirects")
     if page.findtext("revision[last()]/model", "wikitext") != "wikitext":
         return Dropped("other_models")

@@ -26,7 +26,7 @@ from bert_tf.prepare.corpora.documents import Damage
 _STREAM_START = re.compile(rb"BZh[1-9]1AY&SY")
 _LONGEST_START = 10
 _READ_BYTES = 1 << 20
-# Enough for the first stream, which names the wiki, and the first block of the second.
+# Enough for the first stream and the first block of the second.
 _BZIP2_HEAD_BYTES = 4 << 20
 BLOCK_BYTES = 1 << 20
 _HEAD_BYTES = 1 << 10
@@ -46,21 +46,16 @@ class Stream(NamedTuple):
 
 
 def is_multistream(path: Path) -> bool:
-    """Whether a file is UTF-8 XML in bzip2 streams of which the second begins with a page."""
+    """Whether a file is XML in bzip2 streams of which the second begins with a page, as Wikipedia publishes it."""
     if path.suffix != ".bz2":
         return False
     with text_files.open_bytes(path) as file:
         head = file.read(_BZIP2_HEAD_BYTES)
     second = _STREAM_START.search(head, 1)
-    if second is None:
-        return False
-    try:
-        first_text, text = (
-            bz2.BZ2Decompressor().decompress(packed, _HEAD_BYTES) for packed in (head, head[second.start() :])
-        )
-    except OSError:
-        return False
-    return not encoding_of(path, first_text) and text.lstrip().startswith(b"<page>")
+    with contextlib.suppress(OSError):  # of damaged streams
+        text = bz2.BZ2Decompressor().decompress(head[second.start() :], _HEAD_BYTES) if second else b""
+        return text.lstrip().startswith(b"<page>")
+    return False
 
 
 def streams(path: Path, start: int) -> Iterator[Stream]:
