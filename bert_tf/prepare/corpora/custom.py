@@ -7,8 +7,9 @@ sentences are kept. In all other formats sharding finds the sentences.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Callable
 
@@ -22,6 +23,7 @@ from bert_tf.prepare.corpora.documents import (
     LONGEST_WRAPPED_LINE,
     BadRecord,
     Batch,
+    Corpus,
     Document,
     Position,
     as_line,
@@ -29,6 +31,7 @@ from bert_tf.prepare.corpora.documents import (
     json_text,
     read_files,
 )
+from bert_tf.settings.preparation import PreparationOptions
 
 _COMPRESSION_SUFFIXES = ("", ".gz", ".zst")
 
@@ -79,9 +82,7 @@ def find_inputs(names: Sequence[str]) -> list[Path]:
     return list(dict.fromkeys(path.resolve() for path in files))
 
 
-def choose_formats(
-    input_format: str, paths: Sequence[Path], read_lines: ReadLines = text_files.read_lines
-) -> dict[Path, str]:
+def choose_formats(input_format: str, paths: Sequence[Path], read_lines: ReadLines) -> dict[Path, str]:
     """Each file with its format: Parquet and JSON lines always by their suffixes, all others as `input_format` says.
 
     Where it is ``auto``, several text files are one document each; a single one is split into documents at its blank
@@ -110,36 +111,43 @@ def choose_formats(
     return {**formats, **dict.fromkeys(texts, "file")}
 
 
-def read_batches(
-    formats: Mapping[Path, str],
-    position: Position,
-    *,
-    text_column: str = "text",
-    read_lines: ReadLines = text_files.read_lines,
-    chosen: bool = True,
-) -> Iterator[Batch]:
-    """Batches of documents, their line breaks kept. Fields of JSON with text that is not read are named at the end.
+def corpus_of(paths: Sequence[Path], input_format: str, options: PreparationOptions) -> Corpus:
+    """These files, ready to be read. Fields of JSON with text that is not read are named at the end.
 
-    Args:
-      chosen: whether the user has chosen the format of text files; if not, one that holds data is refused.
+    Raises: UserError where an option on encodings is wrong, --text_column has no effect, or as `choose_formats`.
     """
+    encoding, column = text_files.encoding_options(options), options.text_column
+    read_lines: ReadLines = functools.partial(text_files.read_lines, **encoding)
+    format_of = choose_formats(input_format, paths, read_lines)
+    formats = sorted(set(format_of.values()))
+    if column != "text" and not {"jsonl", "parquet"} & {*formats}:
+        raise UserError(
+            f"text_column={column}: has no effect, because no input file is read as jsonl or parquet, but "
+            f"{' and '.join(formats)}: leave it out, or give --input_format=jsonl if the lines are JSON objects"
+        )
     unread = UnreadFields()
 
-    def documents_of(path: Path) -> Iterator[str | BadRecord]:
-        if formats[path] == "parquet":
-            yield from _table_documents(path, text_column)
-        elif formats[path] == "jsonl":
-            yield from _json_documents(read_lines(path), text_column, unread)
-        else:
-            lines = _checked(path, read_lines(path), chosen=chosen)
-            yield from _text_documents(path, lines, formats[path])
+    def documents_of(path: Path) -> Iterable[str | BadRecord]:
+        if format_of[path] == "parquet":
+            return _table_documents(path, column)
+        if format_of[path] == "jsonl":
+            return _json_documents(read_lines(path), column, unread)
+        lines = _checked(path, read_lines(path), is_chosen=input_format != "auto")
+        return _text_documents(path, lines, format_of[path])
 
-    yield from read_files(list(formats), position, documents_of)
-    if named := unread.describe():
-        print_beside_bars(f"{named}; --text_column names the one that is read")
+    def batches(position: Position) -> Iterator[Batch]:
+        yield from read_files(paths, position, documents_of)
+        if named := unread.describe():
+            print_beside_bars(f"{named}; --text_column names the one that is read")
+
+    arguments = {**encoding, "input_format": "+".join(formats)}
+    # Omitted if the lines are the text, and (with its default) for JSON lines, to which it once did not apply.
+    if "parquet" in formats or column != "text":
+        arguments["text_column"] = column
+    return Corpus(paths, batches, clean, arguments)
 
 
-def _checked(path: Path, lines: Iterator[str], *, chosen: bool) -> Iterator[str]:
+def _checked(path: Path, lines: Iterator[str], *, is_chosen: bool) -> Iterator[str]:
     """The lines of a file of text; where it holds data instead, a line says so.
 
     Raises: UserError where it does, and the user has not chosen how to read it.
@@ -150,21 +158,20 @@ def _checked(path: Path, lines: Iterator[str], *, chosen: bool) -> Iterator[str]
         if sum(map(len, head)) > _HEAD_CHARACTERS or len(head) == _HEAD_LINES:
             break
     if kind := what_is_no_prose(list(filter(None, head)), path.name):
-        if not chosen:
+        if not is_chosen:
             raise UserError(f"{path}: {kind}; or name the --input_format if it is running text nevertheless")
         print_beside_bars(f"{path}: read as text, though it is {kind}")
     return itertools.chain(head, lines)
 
 
-def _text_documents(path: Path, lines: Iterator[str], input_format: str) -> Iterator[str]:
+def _text_documents(path: Path, lines: Iterator[str], input_format: str) -> Iterable[str]:
+    """The documents in a file of text, their line breaks kept. Raises: UserError where one is too large."""
+    if input_format == "line":
+        return filter(None, lines)
     if input_format == "file":
-        yield "\n".join(text_files.document_lines(path, lines))
-    elif input_format == "paragraph":
-        yield from text_files.blank_line_separated(path, lines)
-    elif input_format == "sentences":
-        yield from map(Sentences, text_files.blank_line_separated(path, lines))
-    else:
-        yield from filter(None, lines)
+        return ["\n".join(text_files.document_lines(path, lines))]
+    documents = text_files.blank_line_separated(path, lines)
+    return map(Sentences, documents) if input_format == "sentences" else documents
 
 
 def _table_documents(path: Path, column: str) -> Iterator[str | BadRecord]:
@@ -206,17 +213,12 @@ def _json_documents(lines: Iterator[str], field: str, unread: UnreadFields) -> I
 
 def _paragraphs(document: str) -> Iterator[str]:
     """Joins hard-wrapped lines; a blank line ends a paragraph, and a line too long to be wrapped is one."""
-    paragraph: list[str] = []
-    for line in document.split("\n"):
-        is_long = len(line) > LONGEST_WRAPPED_LINE
-        if paragraph and (is_long or not line):
-            yield " ".join(paragraph)
-            paragraph = []
+    lines = document.split("\n")
+    for is_long, group in itertools.groupby(lines, lambda line: len(line) > LONGEST_WRAPPED_LINE if line else None):
         if is_long:
-            yield line
-        elif line:
-            paragraph.append(line)
-    yield " ".join(paragraph)
+            yield from group
+        elif is_long is not None:
+            yield " ".join(group)
 
 
 def clean(document: str) -> Document:

@@ -24,7 +24,9 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file, naming_unreadable
 from bert_tf.base.formats import HEAD_BYTES, what_is_not_text
 from bert_tf.base.progress import Progress
-from bert_tf.settings.preparation import command
+from bert_tf.settings.preparation import PreparationOptions, command
+
+ENCODING_OPTIONS = ("fallback_encoding", "encoding_errors")
 
 # UTF-32 before UTF-16, because its mark begins with UTF-16's.
 _BYTE_ORDER_MARKS = {
@@ -127,6 +129,16 @@ def _open_unpacked(path: Path) -> Iterator[Any]:
             yield io.BufferedReader(import_pyarrow(path).CompressedInputStream(raw, "zstd"))
         else:
             yield raw
+
+
+def encoding_options(options: PreparationOptions) -> dict[str, Any]:
+    """Arguments of `read_lines`. Raises: UserError where Python does not know the encoding."""
+    if options.fallback_encoding and not text_codec(options.fallback_encoding):
+        raise UserError(
+            f"fallback_encoding={options.fallback_encoding}: not a text encoding that Python knows, such as latin-1, "
+            "cp1252 or koi8-r"
+        )
+    return {name: getattr(options, name) for name in ENCODING_OPTIONS}
 
 
 def text_codec(name: str) -> str | None:

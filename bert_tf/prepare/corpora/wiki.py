@@ -5,13 +5,11 @@ from __future__ import annotations
 import bz2
 import contextlib
 import html
-import itertools
 import os
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Callable
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file
@@ -61,7 +59,7 @@ def find_dumps(folder: Path, dataset: str) -> list[Path]:
             f"{folder}: which of {', '.join(paths[0].name for paths in dumps.values())} is the dump? Rename it to "
             f"{dataset}.xml or {dataset}.xml.bz2, or move the others away"
         )
-    files = list(itertools.chain.from_iterable(dumps.values()))
+    files = next(iter(dumps.values()), [])
     for path in files:
         check_file(path, "repair or delete it")
     return files
@@ -100,36 +98,35 @@ def _batches_of(path: Path, start: Position) -> Iterator[Batch]:
         yield from in_batches(pages, path, start, count_read_bytes=lambda: file.num_file_bytes)
 
 
-def clean_part(part: bytes | Stream, *, clean_page: Callable[[bytes], Cleaned]) -> Cleaned | list[Cleaned]:
+def clean_part(part: bytes | Stream, *, namespaces: Namespaces = KNOWN_NAMESPACES) -> Cleaned | list[Cleaned]:
     """A page, or all pages of a stream, which holds whole ones."""
     if isinstance(part, bytes):
-        return clean_page(part)
+        return clean(part, namespaces)
     decompressor, text = bz2.BZ2Decompressor(), b""
     with contextlib.suppress(OSError):  # then it has not come to its end
         text = decompressor.decompress(part.packed)
     cutter = Cutter(part.path, *_ELEMENTS, is_inside=part.start > 0)
     pages = [*(element.xml for element in cutter.cut(text)), cutter.rest()]
-    results = [clean_page(page) for page in pages if page.strip()]
+    results: list[Cleaned] = [clean(page, namespaces) for page in pages if page.strip()]
     if decompressor.unused_data or not decompressor.eof:
         fault = f"the bzip2 stream at byte {part.start:,} is damaged: its pages are lost; fetch the dump again"
         results.append(BadRecord(fault))
     return results
 
 
-def clean(xml: bytes, *, namespaces: Namespaces = KNOWN_NAMESPACES) -> Document | Dropped | BadRecord:
+def clean(xml: bytes, namespaces: Namespaces = KNOWN_NAMESPACES) -> Document | Dropped | BadRecord:
     """A page, with the text of its last revision."""
     try:
         page = ElementTree.fromstring(xml)
-        namespace = page.findtext("ns", "")
-        if not re.fullmatch("-?[0-9]+", namespace):
-            raise ValueError("<ns>, its namespace, is missing or no number")
+        namespace = int(page.findtext("ns", ""))
     except (ElementTree.ParseError, ValueError) as error:
         named = _TITLE.search(xml)
         which = f"page {named[1].decode('utf-8', 'replace')!r}" if named else "a page without a title"
-        return BadRecord(f"{which}: XML: {error}: the dump was changed or damaged, or is of before 2011; fetch another")
+        fault = "damaged, or without the number of its namespace, <ns>, as in dumps of before 2011; fetch another dump"
+        return BadRecord(f"{which}: XML: {error}: {fault}")
     # What other slots hold, such as data about a picture, stands in the revision's <content>.
     text = page.findtext("revision[last()]/text", "")
-    if int(namespace) != 0:
+    if namespace:
         return Dropped("other_namespaces")
     if page.find("redirect") is not None:
         return Dropped("redirects")
@@ -148,16 +145,18 @@ def read_extracted(path: Path) -> Iterator[str | BadRecord]:
     """The text of each article: the lines between wikiextractor's ``<doc ...>`` and ``</doc>``, or of an object on a
     line of a file made with --json.
     """
-    article: list[str] | None = None
-    for number, line in enumerate(text_files.read_lines(path), 1):
-        if article is not None and line == "</doc>":
+    numbered = enumerate(text_files.read_lines(path), 1)
+    for number, line in numbered:
+        article: list[str] = []
+        end = ""
+        if line.startswith("<doc "):
+            for _, end in numbered:
+                if end.startswith(("</doc>", "<doc ")):
+                    break
+                article.append(end)
+        if end == "</doc>":
             # The first line inside <doc> is the title.
             yield "\n".join(text_files.document_lines(path, article)[1:])
-            article = None
-        elif article is not None and not line.startswith("<doc "):
-            article.append(line)
-        elif article is None and line.startswith("<doc "):
-            article = []
         elif line.startswith("{"):
             yield json_text(number, line, "text", remedy="run wikiextractor again")
         elif line:
@@ -165,8 +164,6 @@ def read_extracted(path: Path) -> Iterator[str | BadRecord]:
                 f"{path}, line {number}: not what wikiextractor writes, <doc ...> to </doc> or JSON objects: run "
                 "wikiextractor again"
             )
-    if article is not None:
-        raise UserError(f"{path}: ends inside an article, without </doc>: run wikiextractor again")
 
 
 def clean_extracted(article: str) -> Document:
