@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import functools
 import html
+import itertools
+import operator
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -285,71 +287,58 @@ def _is_sentence(item: str) -> bool:
     return is_long and 2 * sum(word[0].isalpha() and not word[0].isupper() for word in words) >= len(words)
 
 
+def _kind_of(line: str, *, has_open_table: bool) -> str:
+    """What a line is part of, as its removal is counted, where "fragments" are of paragraphs; "" for a blank one."""
+    if not line:
+        return ""
+    if line[0] == line[-1] == "=" and len(line) > 2:
+        return "headings"
+    if _TABLE_REMAINS.match(line) or (has_open_table and line[0] == "!"):
+        return "table_rows"
+    # A list item or a reply begins with "*", "#" or ";", perhaps after colons.
+    return "list_items" if line.lstrip(":")[:1] in "*#;" else "fragments"
+
+
 def _blocks(text: str) -> Iterator[tuple[str, str]]:
-    """(kind, text) of each heading, list item and row of a broken table, and of each paragraph between them."""
-    lines: list[str] = []
-    is_in_table = False
-    for line in [*text.split("\n"), ""]:
-        line = line.strip()
-        # A list item or a reply begins with "*", "#" or ";", perhaps after colons.
-        mark = line.lstrip(":")[:1]
-        is_in_table = is_in_table or line.startswith("{|")
-        if not line:
-            kind = ""
-        elif line[0] == line[-1] == "=" and len(line) > 2:
-            kind = "headings"
-        elif _TABLE_REMAINS.match(line) or (is_in_table and line[0] == "!"):
-            kind = "table_rows"
-        elif mark in "*#;":
-            kind = "list_items"
-        else:
-            lines.append(line.lstrip(": "))
-            continue
-        if lines:
-            yield "paragraphs", " ".join(lines)
-            lines = []
-        if kind:
-            yield kind, line
+    """(kind, text) of each heading, list item and row of a broken table, and of each paragraph between them, tidied."""
+    kind_of = functools.partial(_kind_of, has_open_table="\n{|" in text)
+    for kind, lines in itertools.groupby(map(str.strip, text.split("\n")), kind_of):
+        if kind == "fragments":
+            yield kind, tidy(" ".join(line.lstrip(": ") for line in lines))
+        elif kind:
+            yield from ((kind, line) for line in lines)
 
 
-def _whole_lists(blocks: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """The blocks, tidied list items without their marks; items that the next one continues ("a;", "b; and", "c.") are
-    one, as they are one sentence.
+def _whole_items(items: Iterable[str]) -> Iterator[str]:
+    """List items without their marks, tidied; those that the next one continues ("a;", "b; and", "c.") are one, as they
+    are one sentence.
     """
     held: list[str] = []
-    for kind, block in blocks:
-        if kind == "list_items":
-            block = tidy(block.lstrip("*#:; "))
-            held.append(block)
-            if _CONTINUED.search(block):
-                continue
-        if held:
-            yield "list_items", " ".join(held)
+    for item in items:
+        held.append(tidy(item.lstrip("*#:; ")))
+        if not _CONTINUED.search(held[-1]):
+            yield " ".join(held)
             held = []
-        if kind != "list_items":
-            yield kind, block
-    if held:
-        yield "list_items", " ".join(held)
+    yield " ".join(held)
 
 
 def _passages(text: str, removed: Removed) -> Iterator[str]:
     reference_level = 0
-    for kind, block in _whole_lists(_blocks(text)):
-        if kind == "headings":
-            level = len(block) - len(block.lstrip("="))
-            if not reference_level or level <= reference_level:
-                is_of_references = block.strip("= ").lower() in _REFERENCE_SECTIONS
-                reference_level = level if is_of_references else 0
-        elif kind == "paragraphs":
-            kind, block = "fragments", tidy(block)
-            if is_prose(block):
+    for kind, group in itertools.groupby(_blocks(text), operator.itemgetter(0)):
+        blocks: Iterable[str] = (block for _, block in group)
+        for block in filter(None, _whole_items(blocks) if kind == "list_items" else blocks):
+            is_passage = kind == "fragments" and is_prose(block)
+            if kind == "headings":
+                level = len(block) - len(block.lstrip("="))
+                if not reference_level or level <= reference_level:
+                    is_of_references = block.strip("= ").lower() in _REFERENCE_SECTIONS
+                    reference_level = level if is_of_references else 0
+            elif kind == "list_items":
+                is_passage = not reference_level and _is_sentence(block)
+            if is_passage:
                 yield block
-                continue
-        elif kind == "list_items" and not reference_level and _is_sentence(block):
-            yield block
-            continue
-        if block:
-            removed[kind] += 1
+            else:
+                removed[kind] += 1
 
 
 def paragraphs_of(wikitext: str, removed: Removed, namespaces: Namespaces = KNOWN_NAMESPACES) -> list[str]:
