@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -58,7 +57,7 @@ def inspect_sentences(paths: Sequence[Path]) -> Iterator[str]:
 
 # Decoding takes 0.1 ms per instance. With this many, shares are accurate to half a percent.
 SAMPLE_INSTANCES = 10_000
-_NUM_BINS, _BAR_WIDTH, _TEXT_WIDTH, _NUM_PREDICTIONS_SHOWN = 12, 50, 96, 20
+_NUM_BINS, _BAR_WIDTH = 12, 50
 _BY_RULE = "of the predictions are {}, where {} should be: the records were not made by the usual rules"
 # What each share may be (besides chance) without a warning, and the warning. Random next: half of the chunks, and all
 # chunks of a single sentence, which makes 50 to 60 % for books, encyclopedias or abstracts.
@@ -167,21 +166,19 @@ def describe_shares(sample: Sample, sequence_length: int) -> Iterator[str]:
 
 def describe_instance(instances: Features, number: int, tokens: Sequence[str]) -> Iterator[str]:
     """Lines of text: both passages with their [MASK]s, and the tokens to predict."""
-    one = {name: values[number] for name, values in instances.items()}
-    length = int(one["input_mask"].sum())
-    shown = [tokens[i] for i in one["input_ids"][:length].tolist()]
-    b_start = int(np.count_nonzero(one["segment_ids"][:length] == 0))
-    origin = "from elsewhere (label 1)" if one["next_sentence_labels"] else "what follows A (label 0)"
+    one = {name: values[number].tolist() for name, values in instances.items()}
+    length = sum(one["input_mask"])
+    shown = [tokens[i] for i in one["input_ids"][:length]]
+    b_start = one["segment_ids"][:length].count(0)
+    origin = "from elsewhere (label 1)" if one["next_sentence_labels"][0] else "what follows A (label 0)"
     yield f"{length} of {len(one['input_ids'])} tokens; {f'B is {origin}' if b_start < length else 'a single segment'}"
-    passages = {"A  ": shown[1 : b_start - 1], "B  ": shown[b_start : length - 1]}
-    lines = [name + " ".join(pieces).replace(" ##", "") for name, pieces in passages.items() if pieces]
-    places = one["masked_lm_positions"].tolist()
-    answers = [tokens[i] for i in one["masked_lm_ids"].tolist()]
+    for name, pieces in (("A", shown[1 : b_start - 1]), ("B", shown[b_start : length - 1])):
+        if pieces:
+            yield f"{name}  {' '.join(pieces)}".replace(" ##", "")
+    predicted = zip(one["masked_lm_positions"], one["masked_lm_ids"])
     # Past the last one there are zeros.
-    predictions = [f"{place} {answer} ({shown[place]})" for place, answer in zip(places, answers) if place]
-    lines.append("   to predict (and what stands there): " + ", ".join(predictions[:_NUM_PREDICTIONS_SHOWN]))
-    for line in lines:
-        yield from textwrap.wrap(line, _TEXT_WIDTH, subsequent_indent="   ", break_on_hyphens=False)
+    predictions = [f"{place} {tokens[answer]} ({shown[place]})" for place, answer in predicted if place]
+    yield f"   to predict (and what stands there): {', '.join(predictions)}"
 
 
 # Their hashes take half a gigabyte while they are compared.

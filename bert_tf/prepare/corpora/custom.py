@@ -40,11 +40,10 @@ def _packed_too(*suffixes: str) -> tuple[str, ...]:
     return tuple(f"{suffix}{packed}" for suffix in suffixes for packed in _COMPRESSION_SUFFIXES)
 
 
-JSON_LINES_SUFFIXES, JSON_SUFFIXES = _packed_too(".jsonl", ".ndjson"), _packed_too(".json")
-TEXT_SUFFIXES = _packed_too(".txt")
-TABLE_SUFFIX = ".parquet"
-# Files that are no running text; which, only --input_format says.
-_MARKED_UP_SUFFIXES = _packed_too(".csv", ".tsv", ".xml", ".html", ".htm")
+# Suffixes. Files of the last kind are no running text; which, only --input_format says.
+_TABLE, _TEXT = ".parquet", _packed_too(".txt")
+_JSON, _JSON_LINES = _packed_too(".json"), _packed_too(".jsonl", ".ndjson")
+_MARKED_UP = _packed_too(".csv", ".tsv", ".xml", ".html", ".htm")
 
 # Few rows of a table are decoded at once, because they may be large.
 _ROWS_AT_ONCE = 8
@@ -69,9 +68,9 @@ def find_inputs(names: Sequence[str]) -> list[Path]:
     for name in names:
         path = Path(name).expanduser()
         if path.is_dir():
-            inside = text_files.find_text_files(path, (*TEXT_SUFFIXES, *JSON_LINES_SUFFIXES, TABLE_SUFFIX))
+            inside = text_files.find_text_files(path, (*_TEXT, *_JSON_LINES, *_JSON, _TABLE))
             # Beside texts, .json describes them; alone, as C4 has it, it holds them.
-            inside = inside or text_files.find_text_files(path, JSON_SUFFIXES)
+            inside = [each for each in inside if not each.name.lower().endswith(_JSON)] or inside
             ways_out = "name the files themselves by --input_files if they have other suffixes"
             files += text_files.require_files(inside, path, ".txt, .jsonl or .parquet file", ways_out=ways_out)
         else:
@@ -93,14 +92,14 @@ def choose_formats(input_format: str, paths: Sequence[Path], read_lines: ReadLin
 
     def by_suffix(path: Path) -> str:
         name = path.name.lower()
-        if name.endswith(TABLE_SUFFIX):
+        if name.endswith(_TABLE):
             return "parquet"
-        if input_format == "auto" and name.endswith(_MARKED_UP_SUFFIXES):
+        if input_format == "auto" and name.endswith(_MARKED_UP):
             raise UserError(
                 f"{path}: a table or text with tags, whose text is only a part of it: write that to a .txt, .jsonl or "
                 ".parquet file, or name the --input_format if the file is running text despite its name"
             )
-        return "jsonl" if name.endswith((*JSON_LINES_SUFFIXES, *JSON_SUFFIXES)) else input_format
+        return "jsonl" if name.endswith((*_JSON_LINES, *_JSON)) else input_format
 
     formats = {path: by_suffix(path) for path in paths}
     texts = [path for path, chosen in formats.items() if chosen == "auto"]

@@ -201,22 +201,22 @@ def clean_batch(batch: Batch, *, clean: Callable[[Any], Cleaned | list[Cleaned]]
 
 
 def _write_all(writer: Writer, corpus: Corpus, workers: TaskPool) -> None:
-    total_bytes, done_bytes = total_size(corpus.paths), writer.checkpoint["input_bytes"]
-    label = f"formatting {writer.output.name}"
     batches = workers.map_in_order(
         functools.partial(clean_batch, clean=corpus.clean),
         corpus.batches(writer.checkpoint["position"]),
         lambda batch: max(batch.input_bytes, batch.size),
         _BYTES_IN_FLIGHT,
     )
-    with (
-        Progress(total=total_bytes, initial=done_bytes, unit="B", description=label) as bar,
-        contextlib.closing(batches),
-    ):
+    bar = Progress(
+        total=total_size(corpus.paths),
+        initial=writer.checkpoint["input_bytes"],
+        unit="B",
+        description=f"formatting {writer.output.name}",
+    )
+    with bar, contextlib.closing(batches):
         for batch in batches:
             writer.write(batch)
-            num_documents = writer.counts["num_documents"]
-            bar.update(batch.input_bytes, "1 document" if num_documents == 1 else f"{num_documents:,} documents")
+            bar.update(batch.input_bytes, f"{writer.counts['num_documents']:,} documents")
 
 
 def total_size(paths: Iterable[Path]) -> int:

@@ -84,18 +84,14 @@ def read_namespaces(dump: Path) -> Namespaces:
 def read_batches(paths: Sequence[Path], position: Position) -> Iterator[Batch]:
     """Pages as XML in batches of about equal size, or of a multistream dump its streams, each a batch by itself."""
     for path, start in files_from(paths, position):
-        yield from _batches_of(path, start)
-
-
-def _batches_of(path: Path, start: Position) -> Iterator[Batch]:
-    if xml_files.is_multistream(path):
-        for stream in xml_files.streams(path, start["byte"]):
-            start = {**start, "byte": stream.end, "bytes": stream.end}
-            yield Batch([stream], path, len(stream.packed), start, _TEXT_PER_PACKED_BYTE * len(stream.packed))
-    # Also the last stream, after which the file's end shows whether it was cut off.
-    with XmlFile(path, start["byte"]) as file:
-        pages = (each if isinstance(each, Damage) else each.xml for each in file.elements(*_ELEMENTS))
-        yield from in_batches(pages, path, start, count_read_bytes=lambda: file.num_file_bytes)
+        if xml_files.is_multistream(path):
+            for stream in xml_files.streams(path, start["byte"]):
+                start = {**start, "byte": stream.end, "bytes": stream.end}
+                yield Batch([stream], path, len(stream.packed), start, _TEXT_PER_PACKED_BYTE * len(stream.packed))
+        # Also the last stream, after which the file's end shows whether it was cut off.
+        with XmlFile(path, start["byte"]) as file:
+            pages = (each if isinstance(each, Damage) else each.xml for each in file.elements(*_ELEMENTS))
+            yield from in_batches(pages, path, start, count_read_bytes=lambda: file.num_file_bytes)  # noqa: B023 - called at once
 
 
 def clean_part(part: bytes | Stream, *, namespaces: Namespaces = KNOWN_NAMESPACES) -> Cleaned | list[Cleaned]:

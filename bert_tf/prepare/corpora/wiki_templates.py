@@ -43,7 +43,7 @@ _PROJECT_PREFIXES = frozenset({"wp", "wt", "mw", "doi", "rfc", "s", "b", "n", "q
 
 
 def namespace_key(name: str) -> str:
-    """A namespace's name as MediaWiki compares it: in any case, with "_" for a space."""
+    """The name of a namespace or a template as MediaWiki compares it: in any case, with "_" for a space."""
     return " ".join(name.replace("_", " ").split()).lower()
 
 
@@ -212,6 +212,7 @@ _TEXTS = {
     "nowrap, nobr, nobreak, small, smaller, big, large, abbr, em, strong, sic, num, sup, sub, var, mvar, math, "
     "linktext, nihongo2, sc, smallcaps, vanchor, visible anchor, keypress, key, noitalic, nobold, start date": ["{1}"],
     "quote, blockquote, bquote, cquote, quotation": ["{text|quote|1}"],
+    "lang-": ["{text|1}"],  # of any language: lang-fr
     "lang, langx, rtl-lang, script, native name": ["{text|2}"],
     "ill, interlanguage link": ["{lt|1}"],
     "nihongo": ["{1|3|2}"],
@@ -266,12 +267,9 @@ _SHOWN: dict[str, Render] = {
 def render(content: str) -> str | None:
     """The text of ``{{content}}``, whose inner templates are rendered already; None where nothing is shown."""
     name, *parts = content.split("|")
-    name = " ".join(name.replace("_", " ").split())
-    function, is_function, first = name.partition(":")
-    if is_function and function.lower() == "formatnum":
-        name, parts = "formatnum", [first, *parts]
-    name = name.lower()
-    arguments = read_arguments(parts)
-    if name.startswith("lang-"):
-        return _fill_in(arguments, ["{text|1}"])
-    return _SHOWN[name](arguments) if name in _SHOWN else None
+    function, colon, first = name.partition(":")
+    if colon and namespace_key(function) == "formatnum":
+        name, parts = function, [first, *parts]
+    name = namespace_key(name)
+    show = _SHOWN.get("lang-" if name.startswith("lang-") else name)
+    return show(read_arguments(parts)) if show else None

@@ -84,7 +84,7 @@ def assign_documents(lengths: np.ndarray, settings: ShardingSettings) -> np.ndar
     """
     num_training, num_test = settings.num_training_shards, settings.num_test_shards
     capacities = [(1 - settings.fraction_test_set) / num_training] * num_training
-    capacities += [settings.fraction_test_set / num_test] * num_test if num_test else []
+    capacities += [settings.fraction_test_set / max(num_test, 1)] * num_test
     generator = np.random.default_rng([settings.random_seed, _TIES])
     shuffled = generator.permutation(len(lengths)).astype(np.int32)
     # Inverting all bits of unsigned lengths sorts the longest first.
