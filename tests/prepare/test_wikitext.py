@@ -14,7 +14,8 @@ def paragraphs_of(markup: str) -> list[str]:
     "markup,text",
     [
         ("{{Infobox|a={{b|{{c}}}}|d=[[e]]}}'''Bold''' and ''italic'' text.", "Bold and italic text."),
-        ("A [[link]], a [[target|shown]] one, [[Paris (Texas)|]] too.", "A link, a shown one, Paris too."),
+        ("A [[link]], a [[target|shown]] one, [[rfc:1]], [[zh-yue :A]] too.", "A link, a shown one, rfc:1, too."),
+        ("See [[Paris (Texas)|]] and [[Rome|{{flagicon|IT}}]].", "See Paris and Rome."),
         ('Seen.<ref name=x>Not {{this}}.</ref> Also.<ref name="x" /> End.', "Seen. Also. End."),
         ("{| class=x\n| cell. {{t}}\n{| \n| inner.\n|}\n|}\nAfter it.", "After it."),
         ("[[File:a.jpg|thumb|A [[caption]] here.]]The text.", "The text."),

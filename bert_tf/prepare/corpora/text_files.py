@@ -181,25 +181,23 @@ def encoding_of(path: Path, fallback: str | None, errors: str) -> str:
     """
     with _open_unpacked(path) as file:
         head = file.read(_HEAD_BYTES)
-    marked, stated = marked_encoding(head), _STATED_ENCODING.search(head)
-    other_kind = "" if marked else what_is_not_text(head[:HEAD_BYTES], path.name)
-    encoding = marked or "utf-8"
-    invalid = _first_invalid_byte(path, encoding)
-    if invalid is None and not other_kind:
-        return encoding
-    for name in (stated[1].decode() if stated else None, fallback):
-        codec = text_codec(name) if name else None
-        if codec and _first_invalid_byte(path, codec) is None:
-            return codec
+    marked = marked_encoding(head)
+    other_kind = None if marked else what_is_not_text(head[:HEAD_BYTES], path.name)
     if not marked and b"\0" in head:
         other_kind = other_kind or f"a binary file, not text (a NUL at byte {head.index(0)})"
+    own = marked or "utf-8"
+    stated = [name.decode() for name in _STATED_ENCODING.findall(head)[:1]]
+    for name in (*([] if other_kind else [own]), *stated, fallback or ""):
+        codec = text_codec(name)
+        if codec and _first_invalid_byte(path, codec) is None:
+            return codec
     if errors == "replace" and not other_kind:
         return "utf-8-sig"
     others = f" and not {fallback} either" if fallback else ""
+    fault = other_kind or f"not valid {own.upper()} at byte {_first_invalid_byte(path, own)}{others}: convert it"
     raise UserError(
-        f"{path}: {other_kind or f'not valid {encoding.upper()} at byte {invalid}{others}: convert it'}; or take it out"
-        " of the input, or name the encoding of such files (--fallback_encoding, such as gb18030 or windows-1252), or "
-        "put U+FFFD where bytes of text are wrong (--encoding_errors=replace)"
+        f"{path}: {fault}; or take it out of the input, or name the encoding of such files (--fallback_encoding, such "
+        "as gb18030 or windows-1252), or put U+FFFD where bytes of text are wrong (--encoding_errors=replace)"
     )
 
 

@@ -37,9 +37,8 @@ _MEDIA_FILE = re.compile(
     r"[^\W\d_][\w ]*:[^:]+\.(?:jpe?g|png|gif|svg|tiff?|webp|xcf|pdf|djvu|og[agvx]|opus|web[am]|wav|flac|mp3|mid|mpe?g)",
     re.IGNORECASE,
 )
-_LANGUAGE_PREFIX = re.compile(r"[a-z]{2,3}(?:-[a-z]+)*")
-# Prefixes that look like languages but are projects: their links show their text.
-_PROJECT_PREFIXES = frozenset({"wp", "wt", "mw", "doi", "rfc", "s", "b", "n", "q", "v", "d", "m"})
+# A link to the article in another language; some projects have prefixes that look like languages.
+_LANGUAGE_LINK = re.compile(r"(?!(?:wp|wt|mw|doi|rfc) *:)[a-z]{2,3}(?:-[a-z]+)* *:(?! )")
 
 
 def namespace_key(name: str) -> str:
@@ -51,23 +50,14 @@ def render_link(content: str, namespaces: Namespaces) -> str:
     # A bar from {{!}} separates like a literal one.
     target, *rest = content.replace("\x01", "|").split("|")
     target = target.strip()
-    shown = rest[-1] if rest else target.lstrip(":")
-    prefix, colon, name = target.partition(":")
-    if colon:
-        prefix = prefix.strip()
-        if namespace_key(prefix) in namespaces.hidden or _MEDIA_FILE.fullmatch(target):
-            return ""
-        if (
-            not rest
-            and _LANGUAGE_PREFIX.fullmatch(prefix)
-            and prefix not in _PROJECT_PREFIXES
-            and not name.startswith(" ")
-        ):
-            return ""
-    if rest and not shown.strip():
-        # The pipe trick: [[Paris (Texas)|]] shows Paris.
-        return target.partition("(")[0].partition(",")[0].strip()
-    return shown
+    namespace, colon, _ = target.partition(":")
+    is_hidden = colon and namespace_key(namespace) in namespaces.hidden
+    if is_hidden or _MEDIA_FILE.fullmatch(target) or (not rest and _LANGUAGE_LINK.match(target)):
+        return ""
+    if not rest:
+        return target.lstrip(":")
+    # Where no text is given, or nothing is left of it, the target without its disambiguation: [[Paris (Texas)|]].
+    return rest[-1] if rest[-1].strip() else target.partition("(")[0].partition(",")[0].strip()
 
 
 # Keys are numbers ("1", "2", ...) and names.
