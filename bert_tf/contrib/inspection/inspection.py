@@ -151,13 +151,14 @@ def judge(sample: Sample) -> Iterator[str]:
             yield f"{sample.share(name):.1%} {warning}"
 
 
-def describe_shares(sample: Sample, sequence_length: int) -> Iterator[str]:
+def describe_shares(sample: Sample) -> Iterator[str]:
     """The shares as lines of text, and a histogram of the lengths with one bar a line."""
     shares = [f"{sample.share(name):.2%} {name}" for name in sample.flags]
     predicted = sample.flags["masked"].size / sample.lengths.sum()
     yield f"{predicted:.1%} of the tokens are to be predicted; of these {', '.join(shares[:3])}"
     yield ", ".join(shares[3:])
     yield "tokens, share of the instances"
+    sequence_length = sample.flags["padding"].shape[1]
     edges = np.unique(np.linspace(0, sequence_length, _NUM_BINS + 1).astype(int))
     counts, _ = np.histogram(sample.lengths, edges + 0.5)
     for low, high, share in zip(edges, edges[1:], counts / counts.sum()):
@@ -223,51 +224,45 @@ def _inspect_documents(sharded: Prepared, task_pool: TaskPool) -> Iterator[str]:
         yield f"{repeated}: repeated text can hold pre-training at a loss of 7, and is learned by heart; {remedy}"
 
 
-def _inspect_made(made: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
-    """Prints settings, and what `_inspect_instances` prints, for token files of each length; yields warnings."""
+def _inspect_made(made: Prepared) -> Iterator[str]:
+    """Prints settings, and what `_inspect_instances` prints, for token files of each length; yields warnings.
+
+    Raises: UserError where the vocabulary or a file is missing or damaged.
+    """
     assert made.manifest and made.manifest.vocab
-    arguments = made.header.arguments
+    arguments, vocab_file = made.header.arguments, made.find_vocab()
+    if not vocab_file:
+        remedy = command("verify", made.dataset, repair=True)
+        raise UserError(f"{made.folder} lacks the vocabulary that its files were made with: run {remedy}")
+    tokenizer = open_tokenizer(vocab_file, arguments["do_lower_case"], arguments["strip_accents"])
     print(
         f"\n{made.stage} below {made.folder}\n  {', '.join(f'{name} {value}' for name, value in arguments.items())}\n"
         f"  vocabulary of {made.manifest.vocab.size:,} pieces; {counts_in_words(made.manifest.counts)}",
         flush=True,
     )
     if made.stage == "create_tfrecord_files":
-        instances = read_sample(made.folder, made.manifest.shards["training"])
-        yield from _inspect_instances(instances, arguments["max_seq_length"], tokenizer)
+        yield from _inspect_instances(read_sample(made.folder, made.manifest.shards["training"]), tokenizer)
         return
     drawn = drawn_kinds(made.folder)
     if not drawn:
         print(f"  no pairs yet: {command('create_pairs', made.dataset, max_seq_length=128)} makes instances to look at")
     for settings in drawn:
         print(f"\n  {settings.kind.capitalize()}, masked as training does by default:")
-        instances = read_token_sample(made.folder / "training", settings)
-        yield from _inspect_instances(instances, settings.max_seq_length, tokenizer)
+        yield from _inspect_instances(read_token_sample(made.folder / "training", settings), tokenizer)
 
 
-def _inspect_instances(instances: Features, max_seq_length: int, tokenizer: Tokenizer) -> Iterator[str]:
+def _inspect_instances(instances: Features, tokenizer: Tokenizer) -> Iterator[str]:
     """Prints some instances and shares of a sample; yields warnings."""
     labels = instances["next_sentence_labels"]
     # One instance of each label, and one from the middle.
     shown = [*(int(np.argmax(labels == label)) for label in (0, 1)), len(labels) // 2]
     for number in dict.fromkeys(shown):
-        lines = describe_instance(instances, number, tokenizer.inv_vocab)
-        print("\n" + "".join(f"  {line}\n" for line in lines), end="")
+        print("", *describe_instance(instances, number, tokenizer.inv_vocab), sep="\n  ")
     sample = measure(instances, VocabularyIds.of_tokenizer(tokenizer))
     print(f"\n  Of {len(labels):,} training instances, evenly spread over the shards:")
-    for line in describe_shares(sample, max_seq_length):
-        print(f"    {line}", flush=True)
+    print("", *describe_shares(sample), sep="\n    ", flush=True)
     for warning in judge(sample):
-        yield f"max_seq_length {max_seq_length}: {warning}"
-
-
-def _tokenizer_of(made: Prepared) -> Tokenizer:
-    path = made.find_vocab()
-    if not path:
-        remedy = command("verify", made.dataset, repair=True)
-        raise UserError(f"{made.folder} lacks the vocabulary that its files were made with: run {remedy}")
-    arguments = made.header.arguments
-    return open_tokenizer(path, arguments["do_lower_case"], arguments["strip_accents"])
+        yield f"max_seq_length {instances['input_ids'].shape[1]}: {warning}"
 
 
 def run_inspect(options: PreparationOptions, layout: Layout) -> None:
@@ -288,5 +283,5 @@ def run_inspect(options: PreparationOptions, layout: Layout) -> None:
             wrong += inspect_sentences([stage.folder / entry.file for entry in stage.manifest.shards["training"]])
             wrong += _inspect_documents(stage, task_pool_of(options, layout))
         else:
-            wrong += _inspect_made(stage, _tokenizer_of(stage))
+            wrong += _inspect_made(stage)
     print("".join(f"\nlooks wrong: {warning}" for warning in wrong) or "\nnothing looks wrong")
