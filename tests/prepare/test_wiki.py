@@ -167,6 +167,7 @@ def test_of_several_dumps_none_is_taken(tmp_path, names):
 @pytest.mark.parametrize("kind", ["xml", "bz2", "multistream"])
 def test_reading_goes_on_after_any_batch(tmp_path, monkeypatch, kind):
     monkeypatch.setattr(xml_files, "BLOCK_BYTES", 50_000)
+    monkeypatch.setattr(xml_files, "_READ_BYTES", 7)
     monkeypatch.setattr(documents, "BATCH_CHARACTERS", 20_000)
     rng = random.Random(0)
     paths = [tmp_path / f"{number}.{kind}".replace("multistream", "bz2") for number in range(3)]

@@ -3,7 +3,7 @@
 import pytest
 
 from bert_tf.prepare.corpora import wikitext
-from bert_tf.prepare.corpora.wiki_templates import read_arguments, render
+from bert_tf.prepare.corpora.wiki_templates import render
 
 
 def paragraphs_of(markup: str) -> list[str]:
@@ -137,25 +137,14 @@ def test_a_list_that_is_one_sentence_is_kept_whole_or_not_at_all(end):
 
 
 @pytest.mark.parametrize(
-    "parts,arguments",
-    [
-        (["a", " b "], {"1": "a", "2": " b "}),
-        (["2= two ", "one"], {"2": "two", "1": "one"}),
-        (["a", "1=b"], {"1": "b"}),
-        (["1=b", "a"], {"1": "a"}),
-        ([" Name \n= x=y ", ""], {"Name": "x=y", "1": ""}),
-        (["x=1", "x=2"], {"x": "2"}),
-    ],
-)
-def test_numbered_and_named_arguments(parts, arguments):
-    assert read_arguments(parts) == arguments
-
-
-@pytest.mark.parametrize(
     "content,shown",
     [
         ("lang|fr|loin", "loin"),
         ("lang-fr|Paris", "Paris"),
+        ("lang|2= two |one", "two"),
+        ("lang|a|b|2=c", "c"),
+        ("lang|2=a|fr|c", "c"),
+        (" Lang \n|x=1|text=x=y|text=z", "z"),
         ("quote|text= A = b. |author=C", "A = b."),
         ("chem2|H2SO4", "H2SO4"),
         ("US$|1.5 million|link=yes", "US$1.5 million"),
