@@ -260,7 +260,7 @@ def _inspect_instances(instances: Features, tokenizer: Tokenizer) -> Iterator[st
         print("", *describe_instance(instances, number, tokenizer.inv_vocab), sep="\n  ")
     sample = measure(instances, VocabularyIds.of_tokenizer(tokenizer))
     print(f"\n  Of {len(labels):,} training instances, evenly spread over the shards:")
-    print("", *describe_shares(sample), sep="\n    ", flush=True)
+    print(*(f"    {line}" for line in describe_shares(sample)), sep="\n", flush=True)
     for warning in judge(sample):
         yield f"max_seq_length {instances['input_ids'].shape[1]}: {warning}"
 

@@ -90,12 +90,11 @@ def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
         return False
     if match["closing"].strip("\"'”’»›"):
         return True
-    word = last.lower()
     if len(last) == 1 and last.isalpha():
         # An initial ("J. Smith") or the end of a sentence ("vitamin C. It helps").
         return _opens_sentence(following)
     # A dash separates words, too: "his chief--Mr. Smith".
-    word = _DASH.split(word)[-1]
+    word = _DASH.split(last.lower())[-1]
     if word in _BEFORE_NUMBER:
         return not first.isdigit()
     if word in _NEVER_LAST:
