@@ -66,7 +66,7 @@ def test_any_number_of_processes_and_stops_leave_the_same_bytes(tmp_path, monkey
 
 
 @pytest.mark.parametrize("arguments", [(), ("--keep_duplicates",)])  # which reads nothing of the text
-def test_a_second_kill_after_nothing_was_written_costs_nothing(tmp_path, monkeypatch, arguments):
+def test_kills_after_all_was_written_leave_the_same_text(tmp_path, monkeypatch, arguments):
     folder = corpus(tmp_path / "a")
     whole = formatted(corpus(tmp_path / "whole"), *arguments)
 

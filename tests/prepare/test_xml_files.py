@@ -53,12 +53,6 @@ def test_what_is_not_in_the_encoding_that_it_declares_is_refused(tmp_path, monke
     refused(f"a.xml: .*{message}", read, path)
 
 
-def test_a_file_that_ends_inside_a_character_is_only_cut_off(tmp_path):
-    path = tmp_path / "a.xml"
-    path.write_bytes((TEXT + "京").encode("utf-16")[:-1])
-    assert read(path)[0].endswith("</a>")
-
-
 @pytest.mark.parametrize(
     "parts,is_multistream",
     [

@@ -86,8 +86,6 @@ class Writer:
 
     def open(self) -> IO[bytes]:
         earlier = self.stage.checkpoint
-        if earlier and self.output.exists() and not self._partial.exists():
-            os.replace(self.output, self._partial)  # the earlier run was killed after its end
         if earlier and self._partial.exists() and self._partial.stat().st_size >= earlier["bytes"]:
             self.checkpoint, self.counts = earlier, Counter(earlier["counts"])
             self._bad.named, self._bad.num = earlier["bad_records"], self.counts["num_dropped_bad_records"]
@@ -146,6 +144,7 @@ class Writer:
         """Gives the text its name."""
         self._keep()
         self._file.close()
+        sha256 = sha256_of_file(self._partial)
         os.replace(self._partial, self.output)
         sync(self.output.parent)
         damages, bad_records = self.checkpoint["damages"], self._bad.named
@@ -153,7 +152,7 @@ class Writer:
             print(f"warning: {warning}", file=sys.stderr, flush=True)
         details = {"num_documents": self.counts["num_documents"], "damages": damages, "bad_records": bad_records}
         details = {name: detail for name, detail in details.items() if detail}
-        entry = FileEntry(self.output.name, self.checkpoint["bytes"], sha256_of_file(self.output), details)
+        entry = FileEntry(self.output.name, self.checkpoint["bytes"], sha256, details)
         return dict(self.counts), {"documents": [entry]}
 
     def discard(self) -> None:

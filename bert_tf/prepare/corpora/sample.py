@@ -13,7 +13,6 @@ model which of two words that it never saw in fine-tuning is a river.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import random
@@ -22,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert_tf.base.files import atomic_file
+from bert_tf.base.files import sha256_of_file, write_text
 from bert_tf.prepare.running.stage import Made
 from bert_tf.records.manifest import FileEntry
 
@@ -143,9 +142,9 @@ def write_sample(folder: Path, seed: int) -> Made:
     contents = {ARTICLES_FILE: text, **{name: json.dumps(file, indent=1) + "\n" for name, file in questions.items()}}
     entries = []
     for name, content in contents.items():
-        with atomic_file(folder / name) as file:
-            file.write(content.encode())
-        entries.append(FileEntry(name, len(content.encode()), hashlib.sha256(content.encode()).hexdigest()))
+        path = folder / name
+        write_text(path, content)
+        entries.append(FileEntry(name, path.stat().st_size, sha256_of_file(path)))
     counts = {"num_articles": text.count("\n\n") + 1}
     counts.update({f"num_questions_{name.split('-')[0]}": count for name, count in QUESTION_FILES.items()})
     return counts, {"sample": entries}

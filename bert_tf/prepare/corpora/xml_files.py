@@ -232,17 +232,16 @@ class XmlFile(contextlib.AbstractContextManager):
     def _decoded(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
         first = next(blocks, b"")
         encoding = "" if self._start else encoding_of(self.path, first[:_HEAD_BYTES])
+        blocks = itertools.chain([first], blocks)
         if not encoding:
-            yield first
             yield from blocks
             return
-        decoder = codecs.getincrementaldecoder(encoding)()
-        for block in itertools.chain([first], blocks):
-            try:
+        try:
+            for text in codecs.iterdecode(blocks, encoding):
                 # "replace", because a lone UTF-16 surrogate cannot be encoded.
-                yield decoder.decode(block).encode("utf-8", "replace")
-            except UnicodeError as error:
-                raise UserError(
-                    f"{self.path}: before byte {self.num_file_bytes:,} not {encoding}, as its first line says "
-                    f"({error}): fetch it again, or write the right encoding into that line"
-                ) from None
+                yield text.encode("utf-8", "replace")
+        except UnicodeError as error:
+            raise UserError(
+                f"{self.path}: before byte {self.num_file_bytes:,} not {encoding}, as its first line says ({error}): "
+                "fetch it again, or write the right encoding into that line"
+            ) from None
