@@ -216,7 +216,7 @@ def _paragraphs(document: str) -> Iterator[str]:
     for is_long, group in itertools.groupby(lines, lambda line: len(line) > LONGEST_WRAPPED_LINE if line else None):
         if is_long:
             yield from group
-        elif is_long is not None:
+        else:
             yield " ".join(group)
 
 
