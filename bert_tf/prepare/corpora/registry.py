@@ -55,9 +55,8 @@ def _open_wiki(options: PreparationOptions, working_dir: Path) -> Corpus:
     if options.skip_wikiextractor:
         folder = working_dir / "extracted" / dataset
         ways_out = "unpack AA/wiki_00.bz2 with bunzip2; or read the dump itself, without --skip_wikiextractor"
-        paths = require_files(
-            wiki.find_extracted(folder), folder, "file of wikiextractor's, AA/wiki_00 ...", ways_out=ways_out
-        )
+        found = sorted(path for path in folder.rglob("wiki_*") if not path.suffix and path.is_file())
+        paths = require_files(found, folder, "file of wikiextractor's, AA/wiki_00 ...", ways_out=ways_out)
         batches = functools.partial(read_files, paths, documents_of=wiki.read_extracted)
         return Corpus(paths, batches, wiki.clean_extracted, {"skip_wikiextractor": True})
     folder, wiki_name = working_dir / "download" / dataset, wikipedia_of(dataset)

@@ -86,7 +86,8 @@ def read_batches(paths: Sequence[Path], position: Position) -> Iterator[Batch]:
     for path, start in files_from(paths, position):
         if xml_files.is_multistream(path):
             for stream in xml_files.streams(path, start["byte"]):
-                start = {**start, "byte": stream.end, "bytes": stream.end}
+                end = stream.start + len(stream.packed)
+                start = {**start, "byte": end, "bytes": end}
                 yield Batch([stream], path, len(stream.packed), start, _TEXT_PER_PACKED_BYTE * len(stream.packed))
         # Also the last stream, after which the file's end shows whether it was cut off.
         with XmlFile(path, start["byte"]) as file:
@@ -130,11 +131,6 @@ def clean(xml: bytes, namespaces: Namespaces = KNOWN_NAMESPACES) -> Document | D
         return Dropped("other_models")
     removed = Removed()
     return Document(as_line(paragraphs_of(text, removed, namespaces)), removed)
-
-
-def find_extracted(folder: Path) -> list[Path]:
-    """The files that wikiextractor has written below `folder`."""
-    return sorted(path for path in folder.rglob("wiki_*") if not path.suffix and path.is_file())
 
 
 def read_extracted(path: Path) -> Iterator[str | BadRecord]:

@@ -223,10 +223,7 @@ def _render_variants(match: re.Match[str]) -> str:
     if _SILENT_FLAGS & set(flags.upper()) and not flags.lower().startswith("zh"):
         return ""
     forms = dict(_VARIANT.findall(content))
-    for variant in _VARIANT_ORDER:
-        if variant in forms:
-            return forms[variant].strip()
-    return content
+    return next((forms[variant].strip() for variant in _VARIANT_ORDER if variant in forms), content)
 
 
 def unescape(text: str) -> str:

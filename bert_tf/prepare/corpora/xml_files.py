@@ -37,11 +37,10 @@ _NAME = re.compile(rb"<(?:title|PMID)\b[^<>]*>([^<]*)<")
 
 
 class Stream(NamedTuple):
-    """A stream of a file, and the bytes at which it begins and ends."""
+    """A stream of a file, and the byte at which it begins."""
 
     path: Path
     start: int
-    end: int
     packed: bytes
 
 
@@ -70,9 +69,8 @@ def streams(path: Path, start: int) -> Iterator[Stream]:
             searched = max(1, len(held) - _LONGEST_START)
             held += content
             while following := _STREAM_START.search(held, searched):
-                end = start + following.start()
-                yield Stream(path, start, end, held[: following.start()])
-                start, held, searched = end, held[following.start() :], 1
+                yield Stream(path, start, held[: following.start()])
+                start, held, searched = start + following.start(), held[following.start() :], 1
             if len(held) > text_files.LARGEST_DOCUMENT_BYTES:
                 raise UserError(
                     f"{path}, byte {start:,}: a bzip2 stream of more than {text_files.LARGEST_DOCUMENT_BYTES:,} bytes, "

@@ -157,12 +157,6 @@ def _write_shard(task: ShardTask, *, segmentation_method: str) -> FileEntry:
     return FileEntry("/".join(task.output.parts[-2:]), num_bytes, digest.hexdigest(), counts)
 
 
-def lengths_by_shard(lengths: np.ndarray, assignment: np.ndarray, num_shards: int) -> list[np.ndarray]:
-    """The lengths of each shard's documents, in the order of the text."""
-    ordered = lengths[np.argsort(assignment, kind="stable")]
-    return np.split(ordered, np.cumsum(np.bincount(assignment, minlength=num_shards))[:-1])
-
-
 def shard_corpus(
     stage: Stage, dataset: str, paths: Sequence[Path], settings: ShardingSettings, workers: TaskPool
 ) -> Made:
@@ -183,15 +177,16 @@ def shard_corpus(
     assignment = assign_documents(lengths, settings)
     # In the order of `assign_documents`.
     numbered = [(split, number) for split in SPLITS for number in range(num_shards[split])]
+    ordered = lengths[np.argsort(assignment, kind="stable")]
+    ends = np.cumsum(np.bincount(assignment, minlength=len(numbered)))
     tasks: dict[str, dict[str, ShardTask]] = {split: {} for split in SPLITS}
     unfinished: dict[int, Path] = {}
     ending = f"{uuid.uuid4().hex}{TEMPORARY_SUFFIX}"
-    for shard, lengths_of_shard in enumerate(lengths_by_shard(lengths, assignment, len(numbered))):
-        split, number = numbered[shard]
+    for shard, ((split, number), of_shard) in enumerate(zip(numbered, np.split(ordered, ends[:-1]))):
         name = f"{dataset}_{split}_{number}.txt"
         gathered, output = stage.folder / f"{name}.{ending}", f"{split}/{name}"
         seed = (settings.random_seed, SPLITS.index(split), number)
-        tasks[split][output] = ShardTask(gathered, stage.folder / output, lengths_of_shard, seed)
+        tasks[split][output] = ShardTask(gathered, stage.folder / output, of_shard, seed)
         if output not in stage.finished:
             unfinished[shard] = gathered
     gather(paths, lengths, assignment, unfinished)
