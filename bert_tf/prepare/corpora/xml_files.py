@@ -147,7 +147,7 @@ class Cutter:
         if len(xml) > text_files.LARGEST_DOCUMENT_BYTES:
             name = _NAME.search(xml)
             which = f" {name[1].decode()!r}" if name else ""
-            kind = self._tag.decode() or "what stands outside of its elements"
+            kind = self._tag.decode() or "what stands outside of its elements (is it another kind of file?)"
             raise text_files.document_too_large(f"{self._path}, {kind}{which}")
         return Element(self._tag, xml)
 
