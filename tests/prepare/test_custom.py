@@ -1,6 +1,5 @@
 """The user's own text: documents in a file, JSON lines and tables; damage refused."""
 
-import functools
 import gzip
 import json
 import random
@@ -9,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bert_tf.prepare.corpora import custom, documents, formatting
+from bert_tf.prepare.corpora import custom, documents, formatting, text_files
+from bert_tf.settings.preparation import PreparationOptions
 from tests import preparation
 from tests.prepare import reading
 from tests.processes import answer
@@ -58,14 +58,14 @@ def test_files_of_all_kinds_in_one_folder(folder, tmp_path):
 
 def test_reading_goes_on_behind_any_batch(folder, monkeypatch):
     monkeypatch.setattr(documents, "BATCH_CHARACTERS", 2000)
-    sources = custom.choose_formats("auto", custom.find_inputs([str(folder)]))
-    reading.assert_resumable(functools.partial(custom.read_batches, sources), list(sources), least=11)
+    corpus = custom.corpus_of(custom.find_inputs([str(folder)]), "auto", PreparationOptions())
+    reading.assert_resumable(corpus.batches, corpus.paths, least=11)
 
 
 def test_documents_by_file_line_and_blank_line(tmp_path):
     def read(input_format):
-        batches = custom.read_batches({path: input_format}, {})
-        return [custom.clean(document).line for batch in batches for document in batch.documents]
+        corpus = custom.corpus_of([path], input_format, PreparationOptions())
+        return [document.line for document in reading.cleaned(corpus.batches({}), corpus.clean)]
 
     path = tmp_path / "a.txt"
     path.write_text("One is\nwrapped.\n\n\nTwo.\n" + "Long line. " * 20 + "\n")
@@ -77,7 +77,8 @@ def test_documents_by_file_line_and_blank_line(tmp_path):
 
 def test_format_chosen_by_what_is_there(tmp_path):
     def chosen(*names, input_format="auto"):
-        return list(custom.choose_formats(input_format, [tmp_path / name for name in names]).values())
+        paths = [tmp_path / name for name in names]
+        return list(custom.choose_formats(input_format, paths, text_files.read_lines).values())
 
     (tmp_path / "a.txt").write_text("One.\n\nTwo.\n")
     (tmp_path / "b.txt").write_text("One.\nTwo.\n")
@@ -178,12 +179,11 @@ def test_column_of_tables_and_field_of_json_lines(tmp_path):
     for column in ("text", "id"):
         message = rf"has no column '{column}', or several: name one of \['body', 'id', 'id'\] by --text_column"
         refused(message, formatted, tmp_path, path, "--text_column", column)
-    refused(
-        "a.parquet, row 2: no text in column 'body'.*--max_bad_rec", formatted, tmp_path, path, "--text_column", "body"
-    )
+    message = "a.parquet, row 2: no text in UTF-8 in column 'body'.*--max_bad_rec"
+    refused(message, formatted, tmp_path, path, "--text_column", "body")
     given, manifest = formatted(tmp_path, path, "--text_column", "body", "--max_bad_records", 2)
     assert given == ["It is one.  It goes on.", "It is two."]
-    assert "row 3: no UTF-8" in manifest["shards"]["documents"][0]["bad_records"][1]
+    assert "row 3: no text in UTF-8" in manifest["shards"]["documents"][0]["bad_records"][1]
     lines.write_text('{"body": "It is one.", "text": 1}\n')
     given, manifest = formatted(tmp_path / "b", lines, "--text_column", "body")
     assert given == ["It is one."] and manifest["arguments"]["text_column"] == "body"

@@ -70,14 +70,14 @@ def test_a_picture_is_known_by_its_name_too(tmp_path):
     path = tmp_path / "dewiki.xml"
     path.write_bytes(dump_of("de"))
     text = "[[Bild:Blick von Süden.JPG|mini|Ein Blick. Er ist weit.]] Ein Ort. [[:Bild:Blick.jpg|Das Bild]] ist alt."
-    found = wiki.clean(page("A", text).encode(), namespaces=wiki.read_namespaces([path]))
+    found = wiki.clean(page("A", text).encode(), namespaces=wiki.read_namespaces(path))
     assert found.line == "Ein Ort. Das Bild ist alt."
 
 
 def test_a_dump_that_lists_no_namespaces_says_so(tmp_path, capsys):
     path = tmp_path / "a.xml"
     path.write_text("<mediawiki>" + page("A", "[[File:a.jpg]] One. [[Datei:x|y]]") + "</mediawiki>")
-    assert wiki.read_namespaces([path]) == wiki.KNOWN_NAMESPACES
+    assert wiki.read_namespaces(path) == wiki.KNOWN_NAMESPACES
     assert f"note: {path} lists no namespaces" in capsys.readouterr().out
 
 

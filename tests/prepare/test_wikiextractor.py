@@ -44,8 +44,8 @@ Empty
         ('{"title": "A", "text": "On', "line 1 is not valid JSON.*--max_bad_records"),
         ('{"title": "A", "text": null}', "line 1: no text in the field 'text'; run wikiextractor again.*--max_bad_re"),
         ("One.", "line 1: not what wikiextractor writes, <doc .*: run wikiextractor again"),
-        (ARTICLES[:90], "ends inside an article"),
-        (ARTICLES.replace("</doc>", "</dob>", 1), "line 8: not what"),
+        (ARTICLES[:90], "line 1: not what"),
+        (ARTICLES.replace("</doc>", "</dob>", 1), "line 1: not what"),
     ],
 )
 def test_what_wikiextractor_has_not_written_is_refused(tmp_path, content, message):

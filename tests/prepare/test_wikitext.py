@@ -3,7 +3,7 @@
 import pytest
 
 from bert_tf.prepare.corpora import wikitext
-from bert_tf.prepare.corpora.wiki_templates import read_arguments, render
+from bert_tf.prepare.corpora.wiki_templates import render
 
 
 def paragraphs_of(markup: str) -> list[str]:
@@ -14,7 +14,8 @@ def paragraphs_of(markup: str) -> list[str]:
     "markup,text",
     [
         ("{{Infobox|a={{b|{{c}}}}|d=[[e]]}}'''Bold''' and ''italic'' text.", "Bold and italic text."),
-        ("A [[link]], a [[target|shown]] one, [[Paris (Texas)|]] too.", "A link, a shown one, Paris too."),
+        ("A [[link]], a [[target|shown]] one, [[rfc:1]], [[zh-yue :A]] too.", "A link, a shown one, rfc:1, too."),
+        ("See [[Paris (Texas)|]] and [[Rome|{{flagicon|IT}}]].", "See Paris and Rome."),
         ('Seen.<ref name=x>Not {{this}}.</ref> Also.<ref name="x" /> End.', "Seen. Also. End."),
         ("{| class=x\n| cell. {{t}}\n{| \n| inner.\n|}\n|}\nAfter it.", "After it."),
         ("[[File:a.jpg|thumb|A [[caption]] here.]]The text.", "The text."),
@@ -136,25 +137,14 @@ def test_a_list_that_is_one_sentence_is_kept_whole_or_not_at_all(end):
 
 
 @pytest.mark.parametrize(
-    "parts,arguments",
-    [
-        (["a", " b "], {"1": "a", "2": " b "}),
-        (["2= two ", "one"], {"2": "two", "1": "one"}),
-        (["a", "1=b"], {"1": "b"}),
-        (["1=b", "a"], {"1": "a"}),
-        ([" Name \n= x=y ", ""], {"Name": "x=y", "1": ""}),
-        (["x=1", "x=2"], {"x": "2"}),
-    ],
-)
-def test_numbered_and_named_arguments(parts, arguments):
-    assert read_arguments(parts) == arguments
-
-
-@pytest.mark.parametrize(
     "content,shown",
     [
         ("lang|fr|loin", "loin"),
         ("lang-fr|Paris", "Paris"),
+        ("lang|2= two |one", "two"),
+        ("lang|a|b|2=c", "c"),
+        ("lang|2=a|fr|c", "c"),
+        (" Lang \n|x=1|text=x=y|text=z", "z"),
         ("quote|text= A = b. |author=C", "A = b."),
         ("chem2|H2SO4", "H2SO4"),
         ("US$|1.5 million|link=yes", "US$1.5 million"),
@@ -188,12 +178,12 @@ def test_what_stands_in_a_sentence(content, shown):
         ("3|x|4|x|5|m", "3 by 4 by 5 m"),
         ("6|ft|2|in|to|6|ft|4|in|cm", "6 ft 2 in to 6 ft 4 in"),
         ("100|km|0", "100 km"),
-        ("1+1/2|in", "1 1/2 in"),
         (" 25 | acre |ha", "25 acres"),
         ("4.4|Moilbbl/d", "4.4 million barrels per day"),
         ("15700|ft3|disp=output number only", None),
         ("5|km|adj=pre|long", None),
         ("ten|km", None),
+        ("1+1/2|in", None),
         ("5", None),
         ("", None),
     ],

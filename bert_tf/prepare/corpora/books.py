@@ -49,29 +49,20 @@ def read_batches(books: Sequence[Path], position: Position) -> Iterator[Batch]:
     return read_files(books, position, lambda book: [str(book)])
 
 
-def without_distributor(lines: list[str]) -> list[str]:
-    """The lines of the book itself, without the distributor's header and footer and the credits below the header.
-
-    A book without header and footer is unchanged.
-    """
-    first = next((number + 1 for number, line in enumerate(lines[:_MAX_HEAD_LINES]) if _START.search(line)), 0)
-    last = next((number for number in range(first, len(lines)) if _END.match(lines[number])), len(lines))
-    while first < last and not lines[first]:
-        first += 1
-    if first and first < last and _CREDITS.match(lines[first]):
-        while first < last and lines[first]:
-            first += 1
-    return lines[first:last]
-
-
 def clean(name: str | Path, read_lines: Callable[[Path], Iterable[str]] = text_files.read_lines) -> Document:
-    """One book, given its file's name: two spaces between paragraphs, hard-wrapped lines joined."""
+    """One book, given its file's name: two spaces between paragraphs, hard-wrapped lines joined.
+
+    Without the distributor's header and footer and the credits below the header, if there are any.
+    """
     path = Path(name)
     lines = text_files.document_lines(path, read_lines(path))
-    book_lines = without_distributor(lines)
-    paragraphs: Iterable[str] = text_files.blank_line_separated(path, book_lines)
-    if len(book_lines) < len(lines):
-        paragraphs = (paragraph for paragraph in paragraphs if not _DISTRIBUTOR.search(paragraph))
+    first = next((number + 1 for number, line in enumerate(lines[:_MAX_HEAD_LINES]) if _START.search(line)), 0)
+    last = next((number for number in range(first, len(lines)) if _END.match(lines[number])), len(lines))
+    paragraphs = list(text_files.blank_line_separated(path, lines[first:last]))
+    if first and paragraphs and _CREDITS.match(paragraphs[0]):
+        del paragraphs[0]
+    if last - first < len(lines):
+        paragraphs = [paragraph for paragraph in paragraphs if not _DISTRIBUTOR.search(paragraph)]
     return Document(as_line(map(_without_marks, paragraphs)))
 
 

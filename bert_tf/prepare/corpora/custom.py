@@ -7,10 +7,11 @@ sentences are kept. In all other formats sharding finds the sentences.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Callable
+from typing import Callable
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.fields import UnreadFields
@@ -22,6 +23,7 @@ from bert_tf.prepare.corpora.documents import (
     LONGEST_WRAPPED_LINE,
     BadRecord,
     Batch,
+    Corpus,
     Document,
     Position,
     as_line,
@@ -29,6 +31,7 @@ from bert_tf.prepare.corpora.documents import (
     json_text,
     read_files,
 )
+from bert_tf.settings.preparation import PreparationOptions
 
 _COMPRESSION_SUFFIXES = ("", ".gz", ".zst")
 
@@ -37,11 +40,10 @@ def _packed_too(*suffixes: str) -> tuple[str, ...]:
     return tuple(f"{suffix}{packed}" for suffix in suffixes for packed in _COMPRESSION_SUFFIXES)
 
 
-JSON_LINES_SUFFIXES, JSON_SUFFIXES = _packed_too(".jsonl", ".ndjson"), _packed_too(".json")
-TEXT_SUFFIXES = _packed_too(".txt")
-TABLE_SUFFIX = ".parquet"
-# Files that are no running text; which, only --input_format says.
-_MARKED_UP_SUFFIXES = _packed_too(".csv", ".tsv", ".xml", ".html", ".htm")
+# Suffixes. Files of the last kind are no running text; which, only --input_format says.
+_TABLE, _TEXT = ".parquet", _packed_too(".txt")
+_JSON, _JSON_LINES = _packed_too(".json"), _packed_too(".jsonl", ".ndjson")
+_MARKED_UP = _packed_too(".csv", ".tsv", ".xml", ".html", ".htm")
 
 # Few rows of a table are decoded at once, because they may be large.
 _ROWS_AT_ONCE = 8
@@ -66,9 +68,9 @@ def find_inputs(names: Sequence[str]) -> list[Path]:
     for name in names:
         path = Path(name).expanduser()
         if path.is_dir():
-            inside = text_files.find_text_files(path, (*TEXT_SUFFIXES, *JSON_LINES_SUFFIXES, TABLE_SUFFIX))
+            inside = text_files.find_text_files(path, (*_TEXT, *_JSON_LINES, *_JSON, _TABLE))
             # Beside texts, .json describes them; alone, as C4 has it, it holds them.
-            inside = inside or text_files.find_text_files(path, JSON_SUFFIXES)
+            inside = [each for each in inside if not each.name.lower().endswith(_JSON)] or inside
             ways_out = "name the files themselves by --input_files if they have other suffixes"
             files += text_files.require_files(inside, path, ".txt, .jsonl or .parquet file", ways_out=ways_out)
         else:
@@ -79,9 +81,7 @@ def find_inputs(names: Sequence[str]) -> list[Path]:
     return list(dict.fromkeys(path.resolve() for path in files))
 
 
-def choose_formats(
-    input_format: str, paths: Sequence[Path], read_lines: ReadLines = text_files.read_lines
-) -> dict[Path, str]:
+def choose_formats(input_format: str, paths: Sequence[Path], read_lines: ReadLines) -> dict[Path, str]:
     """Each file with its format: Parquet and JSON lines always by their suffixes, all others as `input_format` says.
 
     Where it is ``auto``, several text files are one document each; a single one is split into documents at its blank
@@ -92,60 +92,61 @@ def choose_formats(
 
     def by_suffix(path: Path) -> str:
         name = path.name.lower()
-        if name.endswith(TABLE_SUFFIX):
+        if name.endswith(_TABLE):
             return "parquet"
-        if input_format == "auto" and name.endswith(_MARKED_UP_SUFFIXES):
+        if input_format == "auto" and name.endswith(_MARKED_UP):
             raise UserError(
                 f"{path}: a table or text with tags, whose text is only a part of it: write that to a .txt, .jsonl or "
                 ".parquet file, or name the --input_format if the file is running text despite its name"
             )
-        return "jsonl" if name.endswith((*JSON_LINES_SUFFIXES, *JSON_SUFFIXES)) else input_format
+        return "jsonl" if name.endswith((*_JSON_LINES, *_JSON)) else input_format
 
     formats = {path: by_suffix(path) for path in paths}
     texts = [path for path, chosen in formats.items() if chosen == "auto"]
-    of_texts = "file"
     if len(texts) == 1:
-        of_texts = "paragraph" if _has_paragraphs(texts[0], read_lines(texts[0])) else "line"
-    return {path: of_texts if chosen == "auto" else chosen for path, chosen in formats.items()}
+        has_text = (is_text for is_text, _ in itertools.groupby(read_lines(texts[0]), bool) if is_text)
+        is_separated = len(list(itertools.islice(has_text, 2))) == 2
+        return {**formats, texts[0]: "paragraph" if is_separated else "line"}
+    return {**formats, **dict.fromkeys(texts, "file")}
 
 
-def _has_paragraphs(path: Path, lines: Iterable[str]) -> bool:
-    """Whether there is a blank line between two others, and what it separates is not too large for a document."""
-    with contextlib.suppress(UserError):
-        return len(list(itertools.islice(text_files.blank_line_separated(path, lines), 2))) == 2
-    return False
+def corpus_of(paths: Sequence[Path], input_format: str, options: PreparationOptions) -> Corpus:
+    """These files, ready to be read. Fields of JSON with text that is not read are named at the end.
 
-
-def read_batches(
-    formats: Mapping[Path, str],
-    position: Position,
-    *,
-    text_column: str = "text",
-    read_lines: ReadLines = text_files.read_lines,
-    chosen: bool = True,
-) -> Iterator[Batch]:
-    """Batches of documents, their line breaks kept. Fields of JSON with text that is not read are named at the end.
-
-    Args:
-      chosen: whether the user has chosen the format of text files; if not, one that holds data is refused.
+    Raises: UserError where an option on encodings is wrong, --text_column has no effect, or as `choose_formats`.
     """
+    encoding, column = text_files.encoding_options(options), options.text_column
+    read_lines: ReadLines = functools.partial(text_files.read_lines, **encoding)
+    format_of = choose_formats(input_format, paths, read_lines)
+    formats = sorted(set(format_of.values()))
+    if column != "text" and not {"jsonl", "parquet"} & {*formats}:
+        raise UserError(
+            f"text_column={column}: has no effect, because no input file is read as jsonl or parquet, but "
+            f"{' and '.join(formats)}: leave it out, or give --input_format=jsonl if the lines are JSON objects"
+        )
     unread = UnreadFields()
 
-    def documents_of(path: Path) -> Iterator[str | BadRecord]:
-        if formats[path] == "parquet":
-            yield from _table_documents(path, text_column)
-        elif formats[path] == "jsonl":
-            yield from _json_documents(read_lines(path), text_column, unread)
-        else:
-            lines = _checked(path, read_lines(path), chosen=chosen)
-            yield from _text_documents(path, lines, formats[path])
+    def documents_of(path: Path) -> Iterable[str | BadRecord]:
+        if format_of[path] == "parquet":
+            return _table_documents(path, column)
+        if format_of[path] == "jsonl":
+            return _json_documents(read_lines(path), column, unread)
+        lines = _checked(path, read_lines(path), is_chosen=input_format != "auto")
+        return _text_documents(path, lines, format_of[path])
 
-    yield from read_files(list(formats), position, documents_of)
-    if named := unread.describe():
-        print_beside_bars(f"{named}; --text_column names the one that is read")
+    def batches(position: Position) -> Iterator[Batch]:
+        yield from read_files(paths, position, documents_of)
+        if named := unread.describe():
+            print_beside_bars(f"{named}; --text_column names the one that is read")
+
+    arguments = {**encoding, "input_format": "+".join(formats)}
+    # Omitted if the lines are the text, and (with its default) for JSON lines, to which it once did not apply.
+    if "parquet" in formats or column != "text":
+        arguments["text_column"] = column
+    return Corpus(paths, batches, clean, arguments)
 
 
-def _checked(path: Path, lines: Iterator[str], *, chosen: bool) -> Iterator[str]:
+def _checked(path: Path, lines: Iterator[str], *, is_chosen: bool) -> Iterator[str]:
     """The lines of a file of text; where it holds data instead, a line says so.
 
     Raises: UserError where it does, and the user has not chosen how to read it.
@@ -156,21 +157,20 @@ def _checked(path: Path, lines: Iterator[str], *, chosen: bool) -> Iterator[str]
         if sum(map(len, head)) > _HEAD_CHARACTERS or len(head) == _HEAD_LINES:
             break
     if kind := what_is_no_prose(list(filter(None, head)), path.name):
-        if not chosen:
+        if not is_chosen:
             raise UserError(f"{path}: {kind}; or name the --input_format if it is running text nevertheless")
         print_beside_bars(f"{path}: read as text, though it is {kind}")
     return itertools.chain(head, lines)
 
 
-def _text_documents(path: Path, lines: Iterator[str], input_format: str) -> Iterator[str]:
+def _text_documents(path: Path, lines: Iterator[str], input_format: str) -> Iterable[str]:
+    """The documents in a file of text, their line breaks kept. Raises: UserError where one is too large."""
+    if input_format == "line":
+        return filter(None, lines)
     if input_format == "file":
-        yield "\n".join(text_files.document_lines(path, lines))
-    elif input_format == "paragraph":
-        yield from text_files.blank_line_separated(path, lines)
-    elif input_format == "sentences":
-        yield from map(Sentences, text_files.blank_line_separated(path, lines))
-    else:
-        yield from filter(None, lines)
+        return ["\n".join(text_files.document_lines(path, lines))]
+    documents = text_files.blank_line_separated(path, lines)
+    return map(Sentences, documents) if input_format == "sentences" else documents
 
 
 def _table_documents(path: Path, column: str) -> Iterator[str | BadRecord]:
@@ -192,21 +192,15 @@ def _table_documents(path: Path, column: str) -> Iterator[str | BadRecord]:
         batches = table.iter_batches(_ROWS_AT_ONCE, columns=[column], use_threads=False)
         cells = (cell for batch in batches for cell in batch.column(0))
         for row, cell in enumerate(cells, 1):
-            yield _cell_text(path, cell, row, column=column)
-
-
-def _cell_text(path: Path, cell: Any, row: int, *, column: str) -> str | BadRecord:
-    """Raises: UserError where the text is too large."""
-    text, fault = None, "no text"
-    try:
-        text = cell.as_py()
-    except UnicodeDecodeError:
-        fault = "no UTF-8"
-    if not isinstance(text, str):
-        return BadRecord(f"row {row:,}: {fault} in column {column!r}")
-    if text_files.num_utf8_bytes(text) > text_files.LARGEST_DOCUMENT_BYTES:
-        raise text_files.document_too_large(f"{path}, row {row:,}")
-    return text
+            text = None
+            with contextlib.suppress(UnicodeDecodeError):
+                text = cell.as_py()
+            if not isinstance(text, str):
+                yield BadRecord(f"row {row:,}: no text in UTF-8 in column {column!r}")
+            elif text_files.num_utf8_bytes(text) > text_files.LARGEST_DOCUMENT_BYTES:
+                raise text_files.document_too_large(f"{path}, row {row:,}")
+            else:
+                yield text
 
 
 def _json_documents(lines: Iterator[str], field: str, unread: UnreadFields) -> Iterator[str | BadRecord]:
@@ -218,17 +212,12 @@ def _json_documents(lines: Iterator[str], field: str, unread: UnreadFields) -> I
 
 def _paragraphs(document: str) -> Iterator[str]:
     """Joins hard-wrapped lines; a blank line ends a paragraph, and a line too long to be wrapped is one."""
-    paragraph: list[str] = []
-    for line in document.split("\n"):
-        is_long = len(line) > LONGEST_WRAPPED_LINE
-        if paragraph and (is_long or not line):
-            yield " ".join(paragraph)
-            paragraph = []
+    lines = document.split("\n")
+    for is_long, group in itertools.groupby(lines, lambda line: len(line) > LONGEST_WRAPPED_LINE if line else None):
         if is_long:
-            yield line
-        elif line:
-            paragraph.append(line)
-    yield " ".join(paragraph)
+            yield from group
+        else:
+            yield " ".join(group)
 
 
 def clean(document: str) -> Document:

@@ -23,7 +23,7 @@ from bert_tf.base.errors import BadRecords, UserError
 from bert_tf.base.files import sha256_of_file, sync
 from bert_tf.base.progress import Progress
 from bert_tf.prepare.corpora.documents import BadRecord, Batch, Cleaned, Corpus, Damage, Dropped, has_sentence
-from bert_tf.prepare.running.stage import Made, Stage
+from bert_tf.prepare.running.stage import Made, Stage, counts_in_words
 from bert_tf.prepare.running.workers import TaskPool
 from bert_tf.records.manifest import FileEntry
 
@@ -72,8 +72,8 @@ class SeenDocuments:
 class Writer:
     """The text being written, which is called ``<name>.partial`` until it is complete.
 
-    A checkpoint holds the `state` (the position after what has been written, how many bytes of the input that is, and
-    sentences about damaged files), the `counts`, and sentences about bad records.
+    Its checkpoint holds the position after what has been written, how many bytes of the input and of the text that is,
+    counts, and sentences about damaged files and bad records.
     """
 
     def __init__(self, stage: Stage, output: Path, *, keep_duplicates: bool, max_bad_records: int):
@@ -82,36 +82,30 @@ class Writer:
         self._seen = None if keep_duplicates else SeenDocuments()
         self._bad = BadRecords(max_bad_records, "record")
         self.counts = Counter(num_read=0, num_documents=0)
-        self.state: dict[str, Any] = {"position": {}, "input_bytes": 0, "damages": []}
-        # Of the text, at the last checkpoint.
-        self._kept_bytes = 0
+        self.checkpoint: dict[str, Any] = {"position": {}, "input_bytes": 0, "bytes": 0, "damages": []}
 
     def open(self) -> IO[bytes]:
-        checkpoint = self.stage.checkpoint
-        if checkpoint and self.output.exists() and not self._partial.exists():
-            os.replace(self.output, self._partial)  # the earlier run was killed after its end
-        if checkpoint and self._partial.exists() and self._partial.stat().st_size >= checkpoint["bytes"]:
-            self.state = {name: checkpoint[name] for name in self.state}
-            self._bad.named = checkpoint["bad_records"]
-            self.counts = Counter(checkpoint["counts"])
-            self._bad.num = self.counts["num_dropped_bad_records"]
-            self._kept_bytes = checkpoint["bytes"]
+        earlier = self.stage.checkpoint
+        if earlier and self._partial.exists() and self._partial.stat().st_size >= earlier["bytes"]:
+            self.checkpoint, self.counts = earlier, Counter(earlier["counts"])
+            self._bad.named, self._bad.num = earlier["bad_records"], self.counts["num_dropped_bad_records"]
             num_read = self.counts["num_read"]
             print(f"going on where an earlier run stopped, after {num_read:,} documents", flush=True)
+        self.checkpoint.update(counts=self.counts, bad_records=self._bad.named)
         self._file = open(self._partial, "a+b")  # noqa: SIM115 - the caller's to close
-        self._file.truncate(self._kept_bytes)
+        self._file.truncate(self.checkpoint["bytes"])
         if self._seen:
             self._file.seek(0)
             for line in self._file:
                 self._seen.add(line)
-        self._file.seek(self._kept_bytes)
+        self._file.seek(self.checkpoint["bytes"])
         return self._file
 
     def write(self, batch: Batch) -> None:
         """Writes a batch of cleaned documents. Raises: UserError where there are now too many bad records."""
         for document in batch.documents:
             if isinstance(document, Damage):
-                self.state["damages"].append(document.sentence)
+                self.checkpoint["damages"].append(document.sentence)
                 continue
             self.counts["num_read"] += 1
             if isinstance(document, BadRecord):
@@ -122,16 +116,16 @@ class Writer:
             else:
                 self.counts.update({f"num_removed_{reason}": num for reason, num in document.num_removed.items()})
                 self._write_line(document.line)
-        self.state["input_bytes"] += batch.input_bytes
-        self.state["position"] = batch.next_position
-        if self._file.tell() - self._kept_bytes >= CHECKPOINT_BYTES:
-            self.checkpoint()
+        self.checkpoint["input_bytes"] += batch.input_bytes
+        self.checkpoint["position"] = batch.next_position
+        if self._file.tell() - self.checkpoint["bytes"] >= CHECKPOINT_BYTES:
+            self._keep()
 
     def _write_line(self, line: str) -> None:
-        encoded = line.encode("utf-8", "replace") + b"\n"
         if not has_sentence(line):
             self.counts["num_dropped_without_sentence"] += 1
             return
+        encoded = line.encode("utf-8", "replace") + b"\n"
         if self._seen and self._seen.is_full:
             self.counts["num_not_kept_for_comparison"] += 1
         if self._seen and not self._seen.add(encoded):
@@ -140,30 +134,30 @@ class Writer:
             self._file.write(encoded)
             self.counts["num_documents"] += 1
 
-    def checkpoint(self) -> None:
+    def _keep(self) -> None:
         self._file.flush()
         os.fsync(self._file.fileno())
-        self._kept_bytes = self._file.tell()
-        notes = {"counts": self.counts, "bad_records": self._bad.named, "bytes": self._kept_bytes}
-        self.stage.add_checkpoint({**self.state, **notes})
+        self.checkpoint["bytes"] = self._file.tell()
+        self.stage.add_checkpoint(self.checkpoint)
 
     def finish(self) -> Made:
         """Gives the text its name."""
-        self.checkpoint()
+        self._keep()
         self._file.close()
+        sha256 = sha256_of_file(self._partial)
         os.replace(self._partial, self.output)
         sync(self.output.parent)
-        damages = self.state["damages"]
-        for warning in (*damages, *(f"left out, because it cannot be read: {fault}" for fault in self._bad.named)):
+        damages, bad_records = self.checkpoint["damages"], self._bad.named
+        for warning in (*damages, *(f"left out, because it cannot be read: {fault}" for fault in bad_records)):
             print(f"warning: {warning}", file=sys.stderr, flush=True)
-        named = {name: faults for name, faults in (("damages", damages), ("bad_records", self._bad.named)) if faults}
-        details = {"num_documents": self.counts["num_documents"], **named}
-        entry = FileEntry(self.output.name, self.output.stat().st_size, sha256_of_file(self.output), details)
+        details = {"num_documents": self.counts["num_documents"], "damages": damages, "bad_records": bad_records}
+        details = {name: detail for name, detail in details.items() if detail}
+        entry = FileEntry(self.output.name, self.checkpoint["bytes"], sha256, details)
         return dict(self.counts), {"documents": [entry]}
 
     def discard(self) -> None:
         """After a failure: removes the output if there is no checkpoint to resume from."""
-        if not self._kept_bytes:
+        if not self.checkpoint["bytes"]:
             with contextlib.suppress(OSError):
                 self._partial.unlink(missing_ok=True)
                 self.stage.forget()
@@ -185,12 +179,11 @@ def format_corpus(writer: Writer, corpus: Corpus, workers: TaskPool) -> Made:
     try:
         with writer.open():
             _write_all(writer, corpus, workers)
-            counts = writer.counts
-            if not counts["num_documents"]:
-                found = ", ".join(f"{name} {count:,}" for name, count in counts.items())
-                is_licence = "num_dropped_other_licenses" in counts
-                way_out = "name their --license_groups" if is_licence else "are these the right files, and not empty?"
-                raise UserError(f"no document is left of the input ({found}): {way_out}")
+            if not writer.counts["num_documents"]:
+                raise UserError(
+                    f"no document is left of the input ({counts_in_words(writer.counts)}): are these the right files "
+                    "(of articles with licences, the right --license_groups), and not empty?"
+                )
             return writer.finish()
     except (UserError, OSError):
         writer.discard()
@@ -207,23 +200,22 @@ def clean_batch(batch: Batch, *, clean: Callable[[Any], Cleaned | list[Cleaned]]
 
 
 def _write_all(writer: Writer, corpus: Corpus, workers: TaskPool) -> None:
-    total_bytes, done_bytes = total_size(corpus.paths), writer.state["input_bytes"]
-    label = f"formatting {writer.output.name}"
-    clean = functools.partial(clean_batch, clean=corpus.clean)
     batches = workers.map_in_order(
-        clean,
-        corpus.batches(writer.state["position"]),
+        functools.partial(clean_batch, clean=corpus.clean),
+        corpus.batches(writer.checkpoint["position"]),
         lambda batch: max(batch.input_bytes, batch.size),
         _BYTES_IN_FLIGHT,
     )
-    with (
-        Progress(total=total_bytes, initial=done_bytes, unit="B", description=label) as bar,
-        contextlib.closing(batches),
-    ):
+    bar = Progress(
+        total=total_size(corpus.paths),
+        initial=writer.checkpoint["input_bytes"],
+        unit="B",
+        description=f"formatting {writer.output.name}",
+    )
+    with bar, contextlib.closing(batches):
         for batch in batches:
             writer.write(batch)
-            num_documents = writer.counts["num_documents"]
-            bar.update(batch.input_bytes, "1 document" if num_documents == 1 else f"{num_documents:,} documents")
+            bar.update(batch.input_bytes, f"{writer.counts['num_documents']:,} documents")
 
 
 def total_size(paths: Iterable[Path]) -> int:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Any, Callable, NamedTuple
+from typing import Callable, NamedTuple
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.registration import deferred
 from bert_tf.prepare.corpora import books, custom, sample, text_files, wiki
-from bert_tf.prepare.corpora.documents import Corpus
-from bert_tf.prepare.corpora.text_files import download_of, require_files
+from bert_tf.prepare.corpora.documents import Corpus, read_files
+from bert_tf.prepare.corpora.text_files import ENCODING_OPTIONS, download_of, require_files
 from bert_tf.prepare.fetching.sources import SOURCES, wikipedia_of
 from bert_tf.settings.preparation import PreparationOptions
 
 Opener = Callable[[PreparationOptions, Path], Corpus]
-ENCODING_OPTIONS = ("fallback_encoding", "encoding_errors")
 
 
 class Dataset(NamedTuple):
@@ -51,29 +50,14 @@ def open_corpus(options: PreparationOptions, working_dir: Path) -> Corpus:
     return corpus._replace(arguments={"keep_duplicates": options.keep_duplicates, **corpus.arguments})
 
 
-def _encoding(options: PreparationOptions) -> tuple[dict[str, Any], custom.ReadLines]:
-    """The options on encodings, and a function that reads a file's lines by them.
-
-    Raises: UserError where Python does not know the encoding.
-    """
-    if options.fallback_encoding and not text_files.text_codec(options.fallback_encoding):
-        raise UserError(
-            f"fallback_encoding={options.fallback_encoding}: not a text encoding that Python knows, such as latin-1, "
-            "cp1252 or koi8-r"
-        )
-    encoding = {name: getattr(options, name) for name in ENCODING_OPTIONS}
-    return encoding, functools.partial(text_files.read_lines, **encoding)
-
-
 def _open_wiki(options: PreparationOptions, working_dir: Path) -> Corpus:
     dataset = options.dataset
     if options.skip_wikiextractor:
         folder = working_dir / "extracted" / dataset
         ways_out = "unpack AA/wiki_00.bz2 with bunzip2; or read the dump itself, without --skip_wikiextractor"
-        paths = require_files(
-            wiki.find_extracted(folder), folder, "file of wikiextractor's, AA/wiki_00 ...", ways_out=ways_out
-        )
-        batches = functools.partial(wiki.read_extracted, paths)
+        found = sorted(path for path in folder.rglob("wiki_*") if not path.suffix and path.is_file())
+        paths = require_files(found, folder, "file of wikiextractor's, AA/wiki_00 ...", ways_out=ways_out)
+        batches = functools.partial(read_files, paths, documents_of=wiki.read_extracted)
         return Corpus(paths, batches, wiki.clean_extracted, {"skip_wikiextractor": True})
     folder, wiki_name = working_dir / "download" / dataset, wikipedia_of(dataset)
     ways_out = (
@@ -81,50 +65,27 @@ def _open_wiki(options: PreparationOptions, working_dir: Path) -> Corpus:
         f"multistream.xml.bz2, in one or several files, from dumps.wikimedia.org/{wiki_name}"
     )
     paths = require_files(wiki.find_dumps(folder, dataset), folder, "dump of Wikipedia", ways_out=ways_out)
-    clean_page = functools.partial(wiki.clean, namespaces=wiki.read_namespaces(paths))
-    clean = functools.partial(wiki.clean_part, clean_page=clean_page)
+    clean = functools.partial(wiki.clean_part, namespaces=wiki.read_namespaces(paths[0]))
     return Corpus(paths, functools.partial(wiki.read_batches, paths), clean, {})
 
 
 def _open_books(options: PreparationOptions, working_dir: Path) -> Corpus:
-    encoding, read_lines = _encoding(options)
+    encoding = text_files.encoding_options(options)
     folder = working_dir / "download" / options.dataset
     paths = require_files(text_files.find_text_files(folder), folder, ".txt file", ways_out=books.WAYS_OUT)
-    clean = functools.partial(books.clean, read_lines=read_lines)
+    clean = functools.partial(books.clean, read_lines=functools.partial(text_files.read_lines, **encoding))
     return Corpus(paths, functools.partial(books.read_batches, paths), clean, encoding)
 
 
 def _open_sample(options: PreparationOptions, working_dir: Path) -> Corpus:
     folder = working_dir / "download" / "sample"
-    paths = [path for path in (folder / sample.ARTICLES_FILE,) if path.is_file()]
-    return _open_text(
-        require_files(paths, folder, sample.ARTICLES_FILE, ways_out=download_of("sample")), "paragraph", options
-    )
+    found = list(folder.glob(sample.ARTICLES_FILE))
+    paths = require_files(found, folder, sample.ARTICLES_FILE, ways_out=download_of("sample"))
+    return custom.corpus_of(paths, "paragraph", options)
 
 
 def _open_custom(options: PreparationOptions, working_dir: Path) -> Corpus:
-    return _open_text(custom.find_inputs(options.input_paths), options.input_format, options)
-
-
-def _open_text(paths: list[Path], input_format: str, options: PreparationOptions) -> Corpus:
-    encoding, read_lines = _encoding(options)
-    format_of = custom.choose_formats(input_format, paths, read_lines)
-    formats = sorted(set(format_of.values()))
-    if options.text_column != "text" and not {"jsonl", "parquet"} & {*formats}:
-        raise UserError(
-            f"text_column={options.text_column}: has no effect, because no input file is read as jsonl or parquet, but "
-            f"{' and '.join(formats)}: leave it out, or give --input_format=jsonl if the lines are JSON objects"
-        )
-    # Omitted if the lines are the text, and (with its default) for JSON lines, to which it once did not apply.
-    column = {"text_column": options.text_column} if "parquet" in formats or options.text_column != "text" else {}
-    batches = functools.partial(
-        custom.read_batches,
-        format_of,
-        text_column=options.text_column,
-        read_lines=read_lines,
-        chosen=input_format != "auto",
-    )
-    return Corpus(paths, batches, custom.clean, {**encoding, "input_format": "+".join(formats), **column})
+    return custom.corpus_of(custom.find_inputs(options.input_paths), options.input_format, options)
 
 
 def _wiki_dataset(name: str) -> Dataset:

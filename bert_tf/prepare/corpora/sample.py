@@ -13,16 +13,15 @@ model which of two words that it never saw in fine-tuning is a river.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert_tf.base.files import atomic_file
+from bert_tf.base.files import sha256_of_file, write_text
 from bert_tf.prepare.running.stage import Made
 from bert_tf.records.manifest import FileEntry
 
@@ -40,22 +39,12 @@ _ASKED_RELATIONS = ("river", "dish", "founder", "material")
 _NUM_SECOND_NAMES = 160
 
 
-class Relation(NamedTuple):
-    """A kind of fact: its family of words, and sentences that state a fact, mention it again, and ask for it.
-
-    The model has to find out what the words of a family have in common; none is in two families. In a sentence {t} is
-    the town and {x} the fact.
-    """
-
-    words: list[str]
-    statements: list[str]
-    reminders: list[str]
-    questions: list[str]
-
-
 # Parts of names, sentences and words.
 _TEXT = json.loads(Path(__file__).with_name("sample.json").read_bytes())
-_RELATIONS = {name: Relation(**fields) for name, fields in _TEXT["relations"].items()}
+# Kinds of facts: each a family of `words`, none in two families, and sentences that state a fact (`statements`),
+# mention it again (`reminders`) and ask for it (`questions`), in which {t} is the town and {x} the fact. What the words
+# of a family have in common, the model has to find out.
+_RELATIONS: dict[str, dict[str, list[str]]] = _TEXT["relations"]
 
 
 class Town(NamedTuple):
@@ -77,43 +66,29 @@ def _names(rng: random.Random) -> Iterator[str]:
     yield from rng.sample(names, len(names))
 
 
-def _make_town(rng: random.Random, name: str, facts: dict[str, str], *, asks: bool) -> Town:
+def _make_town(
+    rng: random.Random, name: str, relations: Sequence[str], words: Mapping[str, Sequence[str]], *, asks: bool
+) -> Town:
     """States facts; then, in the same order, mentions about half of them again and, if `asks`, asks for the others."""
+    facts = {relation: rng.choice(words[relation]) for relation in relations}
     statements = [rng.choice(_TEXT["openings"]).format(t=name, region=rng.choice(_TEXT["regions"]))]
     sequel = []
     for relation, fact in facts.items():
-        statements.append(rng.choice(_RELATIONS[relation].statements).format(t=name, x=fact))
+        statements.append(rng.choice(_RELATIONS[relation]["statements"]).format(t=name, x=fact))
         if rng.random() < 0.5:
-            sequel.append(rng.choice(_RELATIONS[relation].reminders).format(x=fact))
+            sequel.append(rng.choice(_RELATIONS[relation]["reminders"]).format(x=fact))
         elif asks:
-            question = rng.choice(_RELATIONS[relation].questions).format(t=name)
+            question = rng.choice(_RELATIONS[relation]["questions"]).format(t=name)
             sequel.append(f"{question} {fact[0].upper()}{fact[1:]}.")
     return Town(name, facts, " ".join(statements + sequel))
 
 
-def _make_encyclopedia_town(rng: random.Random, name: str) -> Town:
-    """A town of the encyclopedia only: several facts of any relations, with questions and answers."""
-    relations = rng.sample(sorted(_RELATIONS), _FACTS_PER_TOWN)
-    facts = {relation: rng.choice(_RELATIONS[relation].words) for relation in relations}
-    return _make_town(rng, name, facts, asks=True)
-
-
-def _make_asked_town(rng: random.Random, name: str, words: dict[str, list[str]]) -> Town:
-    """A town of a question file: an asked relation and another one, in any order, with words among `words`."""
+def _relations_to_ask(rng: random.Random) -> list[str]:
+    """An asked relation and another one, in any order."""
     others = [relation for relation in sorted(_RELATIONS) if relation not in _ASKED_RELATIONS]
     relations = [rng.choice(_ASKED_RELATIONS), rng.choice(others)]
     rng.shuffle(relations)
-    facts = {relation: rng.choice(words[relation]) for relation in relations}
-    return _make_town(rng, name, facts, asks=False)
-
-
-def _split_words(rng: random.Random) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-    """Two halves of every family: words for the training questions, and for the development questions."""
-    training, held_out = {}, {}
-    for name, relation in _RELATIONS.items():
-        words = rng.sample(relation.words, len(relation.words))
-        training[name], held_out[name] = words[: len(words) // 2], words[len(words) // 2 :]
-    return training, held_out
+    return relations
 
 
 def _ask(rng: random.Random, towns: Sequence[Town], prefix: str) -> dict[str, Any]:
@@ -125,7 +100,7 @@ def _ask(rng: random.Random, towns: Sequence[Town], prefix: str) -> dict[str, An
         assert answer_span, (answer, town.text)
         question = {
             "id": f"{prefix}-{number}",
-            "question": rng.choice(_RELATIONS[relation].questions).format(t=town.name),
+            "question": rng.choice(_RELATIONS[relation]["questions"]).format(t=town.name),
             "answers": [{"text": answer, "answer_start": answer_span.start()}],
         }
         data.append({"title": town.name, "paragraphs": [{"context": town.text, "qas": [question]}]})
@@ -138,14 +113,25 @@ def generate(seed: int) -> tuple[str, dict[str, dict[str, Any]]]:
     names = _names(rng)
     articles: list[list[Town]] = []
     questions = {}
-    halves = _split_words(rng)
-    for (name, count), words in zip(QUESTION_FILES.items(), halves):
-        asked = [_make_asked_town(rng, next(names), words) for _ in range(count)]
+    words = {name: relation["words"] for name, relation in _RELATIONS.items()}
+    shuffled = {name: rng.sample(family, len(family)) for name, family in words.items()}
+    # Words for the training questions, and for the development questions.
+    halves = (
+        {name: family[: len(family) // 2] for name, family in shuffled.items()},
+        {name: family[len(family) // 2 :] for name, family in shuffled.items()},
+    )
+    for (name, count), half in zip(QUESTION_FILES.items(), halves):
+        asked = [_make_town(rng, next(names), _relations_to_ask(rng), half, asks=False) for _ in range(count)]
         articles += [[town] for town in asked]
         questions[name] = _ask(rng, asked, name.split("-")[0])
     for number in range(_NUM_ARTICLES - len(articles)):
         size = 1 if number % _LONG_ARTICLE_EVERY else rng.randint(*_TOWNS_IN_LONG_ARTICLE)
-        articles.append([_make_encyclopedia_town(rng, next(names)) for _ in range(size)])
+        articles.append(
+            [
+                _make_town(rng, next(names), rng.sample(sorted(_RELATIONS), _FACTS_PER_TOWN), words, asks=True)
+                for _ in range(size)
+            ]
+        )
     rng.shuffle(articles)
     return "\n".join("".join(town.text + "\n" for town in article) for article in articles), questions
 
@@ -156,9 +142,9 @@ def write_sample(folder: Path, seed: int) -> Made:
     contents = {ARTICLES_FILE: text, **{name: json.dumps(file, indent=1) + "\n" for name, file in questions.items()}}
     entries = []
     for name, content in contents.items():
-        with atomic_file(folder / name) as file:
-            file.write(content.encode())
-        entries.append(FileEntry(name, len(content.encode()), hashlib.sha256(content.encode()).hexdigest()))
+        path = folder / name
+        write_text(path, content)
+        entries.append(FileEntry(name, path.stat().st_size, sha256_of_file(path)))
     counts = {"num_articles": text.count("\n\n") + 1}
     counts.update({f"num_questions_{name.split('-')[0]}": count for name, count in QUESTION_FILES.items()})
     return counts, {"sample": entries}

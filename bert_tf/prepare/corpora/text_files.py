@@ -24,16 +24,16 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file, naming_unreadable
 from bert_tf.base.formats import HEAD_BYTES, what_is_not_text
 from bert_tf.base.progress import Progress
-from bert_tf.settings.preparation import command
+from bert_tf.settings.preparation import PreparationOptions, command
+
+ENCODING_OPTIONS = ("fallback_encoding", "encoding_errors")
 
 # UTF-32 before UTF-16, because its mark begins with UTF-16's.
-WIDE_BYTE_ORDER_MARKS = (
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
-_BYTE_ORDER_MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), *WIDE_BYTE_ORDER_MARKS)
+_BYTE_ORDER_MARKS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    **dict.fromkeys((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE), "utf-32"),
+    **dict.fromkeys((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE), "utf-16"),
+}
 _STATED_ENCODING = re.compile(rb"(?im)^character set encoding:\s*([\w.:-]+)")
 _HEAD_BYTES = 20_000
 _BLOCK_BYTES = 1 << 20
@@ -52,17 +52,15 @@ def find_text_files(folder: Path, suffixes: Sequence[str] = (".txt",)) -> list[P
     Raises: UserError where a folder cannot be read, a link is broken, or something else is called like a file.
     """
     files: list[Path] = []
-    walked: set[tuple[int, int]] = set()
+    walked: set[str] = set()
     if not folder.is_dir():
-        return []
+        return files
     for parent, folders, names in os.walk(folder, onerror=_refuse_unreadable, followlinks=True):
-        status = os.stat(parent)
-        # A link to a parent folder would never end.
-        if (status.st_dev, status.st_ino) in walked:
-            folders.clear()
-            continue
-        walked.add((status.st_dev, status.st_ino))
         folders[:] = sorted(name for name in folders if not name.startswith("."))
+        if (real := os.path.realpath(parent)) in walked:
+            folders.clear()  # a link to a parent folder would never end
+            continue
+        walked.add(real)
         files += [Path(parent, name) for name in names if name[0] != "." and name.lower().endswith(tuple(suffixes))]
     for path in files:
         check_file(path, "repair it, or take it out of the input")
@@ -133,6 +131,16 @@ def _open_unpacked(path: Path) -> Iterator[Any]:
             yield raw
 
 
+def encoding_options(options: PreparationOptions) -> dict[str, Any]:
+    """Arguments of `read_lines`. Raises: UserError where Python does not know the encoding."""
+    if options.fallback_encoding and not text_codec(options.fallback_encoding):
+        raise UserError(
+            f"fallback_encoding={options.fallback_encoding}: not a text encoding that Python knows, such as latin-1, "
+            "cp1252 or koi8-r"
+        )
+    return {name: getattr(options, name) for name in ENCODING_OPTIONS}
+
+
 def text_codec(name: str) -> str | None:
     """Python's name of an encoding; None if it does not know it, or only as one of bytes, such as base64."""
     try:
@@ -142,25 +150,28 @@ def text_codec(name: str) -> str | None:
         return None
 
 
+def marked_encoding(head: bytes) -> str:
+    """The encoding of text that begins with a byte-order mark; "" if there is none."""
+    return next((encoding for mark, encoding in _BYTE_ORDER_MARKS.items() if head.startswith(mark)), "")
+
+
 def _first_invalid_byte(path: Path, encoding: str) -> int | None:
     """The offset of the first byte that is invalid in `encoding`, or a NUL, which text never holds."""
     decoder = codecs.getincrementaldecoder(encoding)()
-    has_wide_units = encoding.startswith(("utf-16", "utf-32", "utf_16", "utf_32"))
-    offset = 0
+    has_wide_units = encoding.startswith(("utf-16", "utf-32"))
     with _open_unpacked(path) as file:
         while True:
             block = file.read(_BLOCK_BYTES)
-            num_pending = len(decoder.getstate()[0])
             try:
                 decoder.decode(block, final=not block)
-            except UnicodeError as error:
-                # Some codecs do not say where.
-                return offset - num_pending + getattr(error, "start", 0)
+            except UnicodeDecodeError as error:
+                return file.tell() - len(error.object) + error.start
+            except UnicodeError:  # some codecs do not say where
+                return file.tell() - len(block)
             if not has_wide_units and b"\0" in block:
-                return offset + block.index(b"\0")
+                return file.tell() - len(block) + block.index(b"\0")
             if not block:
                 return None
-            offset += len(block)
 
 
 def encoding_of(path: Path, fallback: str | None, errors: str) -> str:
@@ -170,30 +181,23 @@ def encoding_of(path: Path, fallback: str | None, errors: str) -> str:
     """
     with _open_unpacked(path) as file:
         head = file.read(_HEAD_BYTES)
-    encoding = next((marked for mark, marked in _BYTE_ORDER_MARKS if head.startswith(mark)), "utf-8")
-    invalid = _first_invalid_byte(path, encoding)
-    other_kind = what_is_not_text(head[:HEAD_BYTES], path.name) if encoding == "utf-8" else None
-    if invalid is None and not other_kind:
-        return encoding
-    stated = _STATED_ENCODING.search(head)
-    for candidate in (stated and stated[1].decode(), fallback):
-        codec = text_codec(candidate) if candidate else None
+    marked = marked_encoding(head)
+    other_kind = None if marked else what_is_not_text(head[:HEAD_BYTES], path.name)
+    if not marked and b"\0" in head:
+        other_kind = other_kind or f"a binary file, not text (a NUL at byte {head.index(0)})"
+    own = marked or "utf-8"
+    stated = [name.decode() for name in _STATED_ENCODING.findall(head)[:1]]
+    for name in (*([] if other_kind else [own]), *stated, fallback or ""):
+        codec = text_codec(name)
         if codec and _first_invalid_byte(path, codec) is None:
             return codec
-    if encoding == "utf-8" and b"\0" in head:
-        other_kind = other_kind or f"a binary file, not text (a NUL at byte {head.index(0)})"
     if errors == "replace" and not other_kind:
         return "utf-8-sig"
-    if other_kind:
-        raise UserError(
-            f"{path}: {other_kind}; or take it out of the input, or name the encoding, if it is text, with "
-            "--fallback_encoding"
-        )
     others = f" and not {fallback} either" if fallback else ""
+    fault = other_kind or f"not valid {own.upper()} at byte {_first_invalid_byte(path, own)}{others}: convert it"
     raise UserError(
-        f"{path}: not valid {encoding.upper()} at byte {invalid}{others}: convert the file, take it out of the input, "
-        "or name the encoding of such files (--fallback_encoding, such as gb18030 or windows-1252), or put U+FFFD "
-        "where bytes are wrong (--encoding_errors=replace)"
+        f"{path}: {fault}; or take it out of the input, or name the encoding of such files (--fallback_encoding, such "
+        "as gb18030 or windows-1252), or put U+FFFD where bytes of text are wrong (--encoding_errors=replace)"
     )
 
 
@@ -207,7 +211,7 @@ def document_too_large(where: str, or_else: str = "") -> UserError:
 
 
 def formatted_lines(paths: Sequence[Path], description: str) -> Iterator[tuple[Path, int, bytes]]:
-    """(file, byte offset, content) of each line of formatted text: a document, or empty. Shows a progress bar.
+    """(file, byte offset, content) of each document of formatted text, a line that is not blank. Shows a progress bar.
 
     Raises: UserError where a document is too large.
     """
@@ -220,7 +224,8 @@ def formatted_lines(paths: Sequence[Path], description: str) -> Iterator[tuple[P
                     content = line.rstrip(b"\r\n")
                     if len(content) > _LARGEST_LINE_BYTES:
                         raise document_too_large(f"{path}, the line at byte {offset:,}")
-                    yield path, offset, b"" if content.isspace() else content
+                    if content.strip():
+                        yield path, offset, content
                     offset += len(line)
                     bar.update(len(line))
 

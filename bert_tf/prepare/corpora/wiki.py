@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import functools
+import bz2
+import contextlib
 import html
 import os
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Callable
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file
@@ -26,15 +26,14 @@ from bert_tf.prepare.corpora.documents import (
     files_from,
     in_batches,
     json_text,
-    read_files,
 )
 from bert_tf.prepare.corpora.wiki_templates import KNOWN_NAMESPACES, Namespaces, namespace_key
 from bert_tf.prepare.corpora.wikitext import Removed, is_prose, paragraphs_of, tidy, unescape, without_tags
 from bert_tf.prepare.corpora.xml_files import Cutter, Stream, XmlFile
-from bert_tf.prepare.fetching.sources import wikipedia_of
 
-# A dump's name has the wiki, date and kind; of one in several files each has a number.
-_PUBLISHED = re.compile(r"(?P<dump>.*-pages-articles.*?)(?P<part>[0-9]*)\.xml(-p[0-9]+p[0-9]+)?(\.bz2)?")
+_DUMP = re.compile(r".*\.xml(-p[0-9]+p[0-9]+)?(\.bz2)?")
+# Of a dump that is published in several files each has a number.
+_PART = re.compile(r"(-pages-articles[a-z-]*)[0-9]+\.xml(-p[0-9]+p[0-9]+)?")
 _TITLE = re.compile(rb"<title>([^<]*)<")
 _NAMESPACE = re.compile(r'<namespace\b[^<>]*\bkey="(-?[0-9]+)"[^<>]*>([^<>]+)</')
 # MediaWiki's numbers of the namespaces of media, files and categories.
@@ -43,139 +42,113 @@ _HIDDEN_NUMBERS, _TEMPLATES_NUMBER = ("-2", "6", "14"), "10"
 _ELEMENTS = ("page",), "mediawiki"
 # About, in real dumps.
 _TEXT_PER_PACKED_BYTE = 4
-Paragraphs = Callable[[str, Removed], Iterable[str]]
-_REDIRECT = re.compile(r"\s*#\s*(REDIRECT|重定向|重新導向)", re.IGNORECASE)
 
 
 def find_dumps(folder: Path, dataset: str) -> list[Path]:
-    """The dump in `folder`: <dataset>.xml(.bz2), else files named as published, else the only .xml or .xml.bz2 file.
+    """The files of the dump in `folder`: <dataset>.xml(.bz2), else the only one that is there, whole or in parts.
 
     Raises: UserError where there are several dumps, or what is no file.
     """
-    wiki = wikipedia_of(dataset)
-    named = [folder / name for name in (f"{dataset}.xml", f"{dataset}.xml.bz2") if os.path.lexists(folder / name)][:1]
-    # The files of each published dump: whole or in parts, packed or not.
-    dumps: dict[tuple[str, bool, bool], list[Path]] = {}
-    for path in sorted(folder.glob(f"{wiki}-*")):
-        if match := _PUBLISHED.fullmatch(path.name):
-            dumps.setdefault((match["dump"], bool(match["part"]), path.suffix == ".bz2"), []).append(path)
-    others = sorted(path for path in folder.glob("[!.]*") if path.name.endswith((".xml", ".xml.bz2")))
-    choices = [named] if named else list(dumps.values()) or [[path] for path in others]
-    if len(choices) > 1:
+    named = [path for end in ("xml", "xml.bz2") if os.path.lexists(path := folder / f"{dataset}.{end}")][:1]
+    dumps: dict[str, list[Path]] = {}
+    for path in named or sorted(folder.glob("[!.]*")):
+        if _DUMP.fullmatch(path.name):
+            dumps.setdefault(_PART.sub(r"\1N.xml", path.name), []).append(path)
+    if len(dumps) > 1:
         raise UserError(
-            f"{folder}: which of {', '.join(paths[0].name for paths in choices)} is the dump? Rename it to "
+            f"{folder}: which of {', '.join(paths[0].name for paths in dumps.values())} is the dump? Rename it to "
             f"{dataset}.xml or {dataset}.xml.bz2, or move the others away"
         )
-    files = [path for paths in choices for path in paths]
+    files = next(iter(dumps.values()), [])
     for path in files:
         check_file(path, "repair or delete it")
-    if files and not named and not dumps:
-        print(f"taking {files[0]} as the dump", flush=True)
     return files
 
 
-def read_namespaces(paths: Iterable[Path]) -> Namespaces:
+def read_namespaces(dump: Path) -> Namespaces:
     """The names of namespaces in English and in the language of the dump, whose <siteinfo> lists them.
 
-    Raises: UserError where a file is not written in the encoding that it declares.
+    Raises: UserError where the file is not written in the encoding that it declares.
     """
-    names: dict[str, set[str]] = {}
-    for path in paths:
-        with XmlFile(path) as file:
-            head = next(file.blocks(), b"").partition(b"<page>")[0]
-        listed = _NAMESPACE.findall(head.decode("utf-8", "replace"))
-        if not listed:
-            print(f"note: {path} lists no namespaces: those of its pictures and categories are taken to be English")
-        for number, name in listed:
-            names.setdefault(number, set()).add(namespace_key(html.unescape(name)))
-    hidden = KNOWN_NAMESPACES.hidden.union(*(names.get(number, ()) for number in _HIDDEN_NUMBERS))
-    return Namespaces(hidden, KNOWN_NAMESPACES.templates.union(names.get(_TEMPLATES_NUMBER, ())))
+    with XmlFile(dump) as file:
+        head = next(file.blocks(), b"").partition(b"<page>")[0].decode("utf-8", "replace")
+    listed = [(number, namespace_key(html.unescape(name))) for number, name in _NAMESPACE.findall(head)]
+    if not listed:
+        print(f"note: {dump} lists no namespaces: those of its pictures and categories are taken to be English")
+    return Namespaces(
+        KNOWN_NAMESPACES.hidden.union(name for number, name in listed if number in _HIDDEN_NUMBERS),
+        KNOWN_NAMESPACES.templates.union(name for number, name in listed if number == _TEMPLATES_NUMBER),
+    )
 
 
 def read_batches(paths: Sequence[Path], position: Position) -> Iterator[Batch]:
     """Pages as XML in batches of about equal size, or of a multistream dump its streams, each a batch by itself."""
     for path, start in files_from(paths, position):
-        yield from _batches_of(path, start)
+        if xml_files.is_multistream(path):
+            for stream in xml_files.streams(path, start["byte"]):
+                end = stream.start + len(stream.packed)
+                start = {**start, "byte": end, "bytes": end}
+                yield Batch([stream], path, len(stream.packed), start, _TEXT_PER_PACKED_BYTE * len(stream.packed))
+        # Also the last stream, after which the file's end shows whether it was cut off.
+        with XmlFile(path, start["byte"]) as file:
+            pages = (each if isinstance(each, Damage) else each.xml for each in file.elements(*_ELEMENTS))
+            yield from in_batches(pages, path, start, count_read_bytes=lambda: file.num_file_bytes)  # noqa: B023 - called at once
 
 
-def _batches_of(path: Path, start: Position) -> Iterator[Batch]:
-    if xml_files.is_multistream(path):
-        for stream in xml_files.streams(path, start["byte"]):
-            start = {**start, "byte": stream.end, "bytes": stream.end}
-            yield Batch([stream], path, len(stream.packed), start, _TEXT_PER_PACKED_BYTE * len(stream.packed))
-    # Also the last stream, after which the file's end shows whether it was cut off.
-    with XmlFile(path, start["byte"]) as file:
-        pages = (each if isinstance(each, Damage) else each.xml for each in file.elements(*_ELEMENTS))
-        yield from in_batches(pages, path, start, count_read_bytes=lambda: file.num_file_bytes)
-
-
-def clean_part(part: bytes | Stream, *, clean_page: Callable[[bytes], Cleaned]) -> Cleaned | list[Cleaned]:
+def clean_part(part: bytes | Stream, *, namespaces: Namespaces = KNOWN_NAMESPACES) -> Cleaned | list[Cleaned]:
     """A page, or all pages of a stream, which holds whole ones."""
     if isinstance(part, bytes):
-        return clean_page(part)
+        return clean(part, namespaces)
+    decompressor, text = bz2.BZ2Decompressor(), b""
+    with contextlib.suppress(OSError):  # then it has not come to its end
+        text = decompressor.decompress(part.packed)
     cutter = Cutter(part.path, *_ELEMENTS, is_inside=part.start > 0)
-    results: list[Cleaned] = []
-    try:
-        for text in xml_files.unpack(part.packed):
-            results += (clean_page(element.xml) for element in cutter.cut(text))
-    except (OSError, EOFError) as error:
-        fault = f"the bzip2 stream at byte {part.start:,}: {error}: its pages are lost; fetch the dump again"
-        return [*results, BadRecord(fault)]
-    rest = cutter.rest()
-    return [*results, clean_page(rest)] if rest.strip() else results
+    pages = [*(element.xml for element in cutter.cut(text)), cutter.rest()]
+    results: list[Cleaned] = [clean(page, namespaces) for page in pages if page.strip()]
+    if decompressor.unused_data or not decompressor.eof:
+        fault = f"the bzip2 stream at byte {part.start:,} is damaged: its pages are lost; fetch the dump again"
+        results.append(BadRecord(fault))
+    return results
 
 
-def _clean_text(text: str, paragraphs_of: Paragraphs) -> Document:
-    """An article, of whose text `paragraphs_of` makes paragraphs."""
-    removed = Removed()
-    return Document(as_line(paragraphs_of(text, removed)), removed)
-
-
-def clean(xml: bytes, *, namespaces: Namespaces = KNOWN_NAMESPACES) -> Document | Dropped | BadRecord:
+def clean(xml: bytes, namespaces: Namespaces = KNOWN_NAMESPACES) -> Document | Dropped | BadRecord:
     """A page, with the text of its last revision."""
     try:
         page = ElementTree.fromstring(xml)
-        namespace = page.findtext("ns", "")
-        if not re.fullmatch("-?[0-9]+", namespace):
-            raise ValueError("<ns>, its namespace, is missing or no number")
+        namespace = int(page.findtext("ns", ""))
     except (ElementTree.ParseError, ValueError) as error:
         named = _TITLE.search(xml)
         which = f"page {named[1].decode('utf-8', 'replace')!r}" if named else "a page without a title"
-        return BadRecord(f"{which}: XML: {error}: the dump was changed or damaged, or is of before 2011; fetch another")
+        fault = "damaged, or without the number of its namespace, <ns>, as in dumps of before 2011; fetch another dump"
+        return BadRecord(f"{which}: XML: {error}: {fault}")
     # What other slots hold, such as data about a picture, stands in the revision's <content>.
     text = page.findtext("revision[last()]/text", "")
-    if int(namespace) != 0:
+    if namespace:
         return Dropped("other_namespaces")
-    if page.find("redirect") is not None or _REDIRECT.match(text):
+    if page.find("redirect") is not None:
         return Dropped("redirects")
     if page.findtext("revision[last()]/model", "wikitext") != "wikitext":
         return Dropped("other_models")
-    return _clean_text(text, functools.partial(paragraphs_of, namespaces=namespaces))
+    removed = Removed()
+    return Document(as_line(paragraphs_of(text, removed, namespaces)), removed)
 
 
-def find_extracted(folder: Path) -> list[Path]:
-    """The files that wikiextractor has written below `folder`."""
-    return sorted(path for path in folder.rglob("wiki_*") if not path.suffix and path.is_file())
-
-
-def read_extracted(paths: Sequence[Path], position: Position) -> Iterator[Batch]:
-    """Batches of articles, each its text: the lines between wikiextractor's ``<doc ...>`` and ``</doc>``, or of an
-    object on a line of a file made with --json.
+def read_extracted(path: Path) -> Iterator[str | BadRecord]:
+    """The text of each article: the lines between wikiextractor's ``<doc ...>`` and ``</doc>``, or of an object on a
+    line of a file made with --json.
     """
-    return read_files(paths, position, _extracted_articles)
-
-
-def _extracted_articles(path: Path) -> Iterator[str | BadRecord]:
-    article: list[str] | None = None
-    for number, line in enumerate(text_files.read_lines(path), 1):
-        if article is not None and line == "</doc>":
+    numbered = enumerate(text_files.read_lines(path), 1)
+    for number, line in numbered:
+        article: list[str] = []
+        end = ""
+        if line.startswith("<doc "):
+            for _, end in numbered:
+                if end.startswith(("</doc>", "<doc ")):
+                    break
+                article.append(end)
+        if end == "</doc>":
             # The first line inside <doc> is the title.
             yield "\n".join(text_files.document_lines(path, article)[1:])
-            article = None
-        elif article is not None and not line.startswith("<doc "):
-            article.append(line)
-        elif article is None and line.startswith("<doc "):
-            article = []
         elif line.startswith("{"):
             yield json_text(number, line, "text", remedy="run wikiextractor again")
         elif line:
@@ -183,21 +156,18 @@ def _extracted_articles(path: Path) -> Iterator[str | BadRecord]:
                 f"{path}, line {number}: not what wikiextractor writes, <doc ...> to </doc> or JSON objects: run "
                 "wikiextractor again"
             )
-    if article is not None:
-        raise UserError(f"{path}: ends inside an article, without </doc>: run wikiextractor again")
-
-
-def _extracted_paragraphs(text: str, removed: Removed) -> Iterator[str]:
-    # wikiextractor escapes what it writes, and leaves tags in it that it does not know or that are escaped twice.
-    unescaped = unescape(unescape(text))
-    plain = without_tags(unescaped, removed)
-    lines = plain.split("\n") if plain == unescaped.replace("\n", "\n\n") else map(tidy, plain.split("\n"))
-    for line in lines:
-        if is_prose(line):
-            yield line
-        elif line:
-            removed["fragments"] += 1
 
 
 def clean_extracted(article: str) -> Document:
-    return _clean_text(article, _extracted_paragraphs)
+    # wikiextractor escapes what it writes, and leaves tags in it that it does not know or that are escaped twice.
+    text = unescape(unescape(article))
+    removed = Removed()
+    plain = without_tags(text, removed)
+    tidied = plain.split("\n") if plain == text.replace("\n", "\n\n") else map(tidy, plain.split("\n"))
+    lines = []
+    for line in filter(None, tidied):
+        if is_prose(line):
+            lines.append(line)
+        else:
+            removed["fragments"] += 1
+    return Document(as_line(lines), removed)

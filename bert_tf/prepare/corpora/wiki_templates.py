@@ -37,13 +37,12 @@ _MEDIA_FILE = re.compile(
     r"[^\W\d_][\w ]*:[^:]+\.(?:jpe?g|png|gif|svg|tiff?|webp|xcf|pdf|djvu|og[agvx]|opus|web[am]|wav|flac|mp3|mid|mpe?g)",
     re.IGNORECASE,
 )
-_LANGUAGE_PREFIX = re.compile(r"[a-z]{2,3}(?:-[a-z]+)*")
-# Prefixes that look like languages but are projects: their links show their text.
-_PROJECT_PREFIXES = frozenset({"wp", "wt", "mw", "doi", "rfc", "s", "b", "n", "q", "v", "d", "m"})
+# A link to the article in another language; some projects have prefixes that look like languages.
+_LANGUAGE_LINK = re.compile(r"(?!(?:wp|wt|mw|doi|rfc) *:)[a-z]{2,3}(?:-[a-z]+)* *:(?! )")
 
 
 def namespace_key(name: str) -> str:
-    """A namespace's name as MediaWiki compares it: in any case, with "_" for a space."""
+    """The name of a namespace or a template as MediaWiki compares it: in any case, with "_" for a space."""
     return " ".join(name.replace("_", " ").split()).lower()
 
 
@@ -51,23 +50,14 @@ def render_link(content: str, namespaces: Namespaces) -> str:
     # A bar from {{!}} separates like a literal one.
     target, *rest = content.replace("\x01", "|").split("|")
     target = target.strip()
-    shown = rest[-1] if rest else target.lstrip(":")
-    prefix, colon, name = target.partition(":")
-    if colon:
-        prefix = prefix.strip()
-        if namespace_key(prefix) in namespaces.hidden or _MEDIA_FILE.fullmatch(target):
-            return ""
-        if (
-            not rest
-            and _LANGUAGE_PREFIX.fullmatch(prefix)
-            and prefix not in _PROJECT_PREFIXES
-            and not name.startswith(" ")
-        ):
-            return ""
-    if rest and not shown.strip():
-        # The pipe trick: [[Paris (Texas)|]] shows Paris.
-        return target.partition("(")[0].partition(",")[0].strip()
-    return shown
+    namespace, colon, _ = target.partition(":")
+    is_hidden = colon and namespace_key(namespace) in namespaces.hidden
+    if is_hidden or _MEDIA_FILE.fullmatch(target) or (not rest and _LANGUAGE_LINK.match(target)):
+        return ""
+    if not rest:
+        return target.lstrip(":")
+    # Where no text is given, or nothing is left of it, the target without its disambiguation: [[Paris (Texas)|]].
+    return rest[-1] if rest[-1].strip() else target.partition("(")[0].partition(",")[0].strip()
 
 
 # Keys are numbers ("1", "2", ...) and names.
@@ -109,7 +99,11 @@ def _by_code(table: str) -> dict[str, str]:
 
 _RANGE_WORDS = {
     **dict.fromkeys(("-", "–"), "–"),
-    **_by_code("to to(-): to; and and(-): and; by x: by; or: or; +/- ±: ±"),
+    **{word: f" {word} " for word in ("to", "and", "by", "or", "±")},
+    "to(-)": " to ",
+    "and(-)": " and ",
+    "x": " by ",
+    "+/-": " ± ",
 }
 # Units that are shown as they are written, and others.
 _PLAIN_UNITS = """
@@ -133,16 +127,8 @@ _POWER = re.compile(r"e(3|6|9|12)(?=\D)")
 # The second unit of a measure such as 6 ft 2 in, by the first one.
 _SMALLER_UNIT = {"mi": "yd", "yd": "ft", "ft": "in", "st": "lb", "lb": "oz", "h": "min"}
 _NUMBER = re.compile(r"[-−–+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)")
-_FRACTION = re.compile(r"(?:(\d+)\+)?(\d+/\d+)")
 # The "disp" options that show both the number and the unit given.
 _DISPLAYS = frozenset(("", "b", "br", "comma", "flip", "or", "s", "semicolon", "slash", "sqbr"))
-
-
-def _number(text: str) -> str | None:
-    if _NUMBER.fullmatch(text):
-        return text
-    fraction = _FRACTION.fullmatch(text)
-    return " ".join(filter(None, fraction.groups())) if fraction else None
 
 
 def _unit(code: str) -> str | None:
@@ -156,26 +142,26 @@ def _convert(arguments: Arguments) -> str | None:
     if arguments.get("disp", "") not in _DISPLAYS or arguments.get("adj", "").startswith("pre"):
         return None
     given = [*_numbered(arguments), "", "", ""]
-    shown: list[str] = []
+    shown = ""
     index = 0
     # Each iteration reads a number and what follows it: a unit, a word like "to", or both.
-    while (number := _number(given[index])) is not None:
-        shown.append(number)
+    while _NUMBER.fullmatch(given[index]):
+        shown += given[index]
         index += 1
         if given[index] not in _RANGE_WORDS:
             unit = _unit(given[index])
             if unit is None:
                 return None
-            shown.append(f" {unit}")
+            shown += f" {unit}"
             index += 1
         if given[index] in _RANGE_WORDS:
-            word = _RANGE_WORDS[given[index]]
-            shown.append(word if word == "–" else f" {word} ")
-            index += 1
-        elif _number(given[index]) is not None and _SMALLER_UNIT.get(given[index - 1]) == given[index + 1]:
-            shown.append(" ")
+            shown += _RANGE_WORDS[given[index]]
+        elif _NUMBER.fullmatch(given[index]) and _SMALLER_UNIT.get(given[index - 1]) == given[index + 1]:
+            shown += " "
+            continue
         else:
-            return "".join(shown)
+            return shown
+        index += 1
     return None
 
 
@@ -183,7 +169,7 @@ def _value(arguments: Arguments) -> str | None:
     """``{{val|6.24|0.01|e=18|u=m}}`` -> 6.24 ± 0.01 ×10^18 m."""
     numbers = _numbered(arguments)
     # A digit's uncertainty, as in 1.234(56), is no second number.
-    if not arguments.keys() <= {"1", "2", "e", "u", "ul", "fmt"} or None in map(_number, numbers):
+    if not arguments.keys() <= {"1", "2", "e", "u", "ul", "fmt"} or not all(map(_NUMBER.fullmatch, numbers)):
         return None
     shown = " ± ".join(numbers)
     if power := arguments.get("e"):
@@ -216,6 +202,7 @@ _TEXTS = {
     "nowrap, nobr, nobreak, small, smaller, big, large, abbr, em, strong, sic, num, sup, sub, var, mvar, math, "
     "linktext, nihongo2, sc, smallcaps, vanchor, visible anchor, keypress, key, noitalic, nobold, start date": ["{1}"],
     "quote, blockquote, bquote, cquote, quotation": ["{text|quote|1}"],
+    "lang-": ["{text|1}"],  # of any language: lang-fr
     "lang, langx, rtl-lang, script, native name": ["{text|2}"],
     "ill, interlanguage link": ["{lt|1}"],
     "nihongo": ["{1|3|2}"],
@@ -270,12 +257,9 @@ _SHOWN: dict[str, Render] = {
 def render(content: str) -> str | None:
     """The text of ``{{content}}``, whose inner templates are rendered already; None where nothing is shown."""
     name, *parts = content.split("|")
-    name = " ".join(name.replace("_", " ").split())
-    function, is_function, first = name.partition(":")
-    if is_function and function.lower() == "formatnum":
-        name, parts = "formatnum", [first, *parts]
-    name = name.lower()
-    arguments = read_arguments(parts)
-    if name.startswith("lang-"):
-        return _fill_in(arguments, ["{text|1}"])
-    return _SHOWN[name](arguments) if name in _SHOWN else None
+    function, colon, first = name.partition(":")
+    if colon and namespace_key(function) == "formatnum":
+        name, parts = function, [first, *parts]
+    name = namespace_key(name)
+    show = _SHOWN.get("lang-" if name.startswith("lang-") else name)
+    return show(read_arguments(parts)) if show else None

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import functools
 import html
+import itertools
+import operator
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -47,8 +49,13 @@ _HTML_LINK = re.compile(r"</?a(?:\s[^<>]*)?>", re.IGNORECASE)
 # Two or more braces, two square brackets, or a table's mark. It begins with a set of characters, as such patterns are
 # several times faster than alternatives.
 _BRACKETS = re.compile(r"[{}[\]](?:(?<={)(?:{+|\|(?!}))|(?<=})}+|(?<=\[)\[|(?<=\])\])|\|}(?!})")
-_EXTERNAL_LINK = re.compile(r"\[(?:(?:https?:|ftp:)?//|mailto:)([^\[\]\n]*)\]")
-_BARE_LINK = re.compile(r"\b(?:https?|ftp)://[^\s<>\[\]\"]*")
+# With the text that is shown for it.
+_EXTERNAL_LINK = re.compile(r"\[(?:(?:https?:|ftp:)?//|mailto:)[^\[\]\s]*(?:[^\S\n]([^\[\]\n]*))?\]")
+# Without the punctuation at its end, which belongs to the sentence; a link that holds "(" may end with ")".
+_REST_OF_LINK = r"[^\s<>\[\]\"]*"
+_BARE_LINK = re.compile(
+    rf"\b(?:https?|ftp)://(?:{_REST_OF_LINK}\({_REST_OF_LINK}(?<![,;.:!?])|{_REST_OF_LINK}(?<![,;.:!?)]))"
+)
 _QUOTES = re.compile("''+")
 # "__NOTOC__", in any language; "__init__" is none.
 _SWITCH = re.compile(r"__([^\W\d_]+(?:_[^\W\d_]+)*)__")
@@ -93,8 +100,9 @@ _SILENT_FLAGS = frozenset("TH-")
 
 # MediaWiki stops at 40 nested templates; brackets nested deeper than this are dropped.
 _MAX_DEPTH = 100
-# Brackets, and the reason counted when their content is removed.
-_REASONS = {"{{": "templates", "{{{": "parameters", "[[": "hidden_links", "{|": "tables"}
+# Brackets, and the reason counted when their content is removed. An article has no parameters, {{{1}}}, so these count
+# as templates.
+_REASONS = {"{{": "templates", "[[": "hidden_links", "{|": "tables"}
 
 
 def _protected(text: str) -> str:
@@ -111,20 +119,13 @@ def _render_formula(content: str) -> str:
     return _protected(re.sub("[{}]", "", content))
 
 
-def _closing_tags(tags: list[re.Match[str]]) -> list[re.Match[str] | None]:
-    """For each tag the one that closes its element, if any.
+@functools.cache
+def _end_of_element(name: str) -> re.Pattern[str]:
+    """Finds the tag that closes an element, whose slash is group 1.
 
-    References do not nest: one that is still open where the next one begins is unclosed.
+    References do not nest: one that is still open where the next one begins is unclosed, and finds that one.
     """
-    following: dict[str, re.Match[str]] = {}
-    closings: list[re.Match[str] | None] = []
-    for tag in reversed(tags):
-        name = tag[2].lower()
-        closing = following.get(name)
-        closings.append(closing if closing and closing[1] else None)
-        if not tag[3].strip() if tag[1] else name == "ref" and not tag[3].endswith("/"):
-            following[name] = tag
-    return closings[::-1]
+    return re.compile(rf"<(/){name}\s*>" + (r"|<ref\b[^<>]*(?<!/)>" if name == "ref" else ""), re.IGNORECASE)
 
 
 def _without_elements(text: str, removed: Removed) -> str:
@@ -132,45 +133,28 @@ def _without_elements(text: str, removed: Removed) -> str:
 
     Of an unclosed element only the tag is removed, of an unclosed reference all up to the paragraph's end.
     """
-    tags = list(_ELEMENT_TAG.finditer(text))
     pieces: list[str] = []
     position = 0
-    for tag, closing in zip(tags, _closing_tags(tags)):
-        if tag.start() < position:
-            continue
+    unclosed: set[str] = set()  # from here on; searching for their ends again would take quadratic time
+    while tag := _ELEMENT_TAG.search(text, position):
         pieces.append(text[position : tag.start()])
         position = tag.end()
         name = tag[2].lower()
         if tag[1] or tag[3].endswith("/"):
             continue
-        if closing:
+        end = None if name in unclosed else _end_of_element(name).search(text, position)
+        if end and end[1]:
             if name == "math":
-                pieces.append(_render_formula(text[position : closing.start()]))
-            position = closing.end()
+                pieces.append(_render_formula(text[position : end.start()]))
+            position = end.end()
         elif name == "ref":
             paragraph_end = _PARAGRAPH_END.search(text, position)
             position = paragraph_end.start() if paragraph_end else len(text)
+        if not end:
+            unclosed.add(name)
         removed["references" if name == "ref" else "elements"] += 1
     pieces.append(text[position:])
     return "".join(pieces)
-
-
-@functools.cache
-def _kinds(mark: str) -> list[str]:
-    """The brackets that a mark opens or closes, outermost first: of a row of braces, a parameter has three."""
-    if mark in ("[[", "]]"):
-        return ["[["]
-    if "|" in mark:
-        return ["{|"]
-    threes = len(mark) % 2
-    return ["{{{"] * threes + ["{{"] * ((len(mark) - 3 * threes) // 2)
-
-
-def _begins_line(text: str, start: int) -> bool:
-    """Whether nothing but spaces and colons stands before `start` in its line."""
-    while start and text[start - 1] in " :":
-        start -= 1
-    return not start or text[start - 1] == "\n"
 
 
 def _shown(kind: str, content: str, namespaces: Namespaces) -> str | None:
@@ -212,23 +196,24 @@ def _without_brackets(text: str, removed: Removed, namespaces: Namespaces) -> st
     position = 0
     for match in _BRACKETS.finditer(text):
         mark = match[0]
-        if "|" in mark and not _begins_line(text, match.start()):
-            continue
-        before = text[position : match.start()]
-        pieces.append(before.rstrip(" :") if "|" in mark else before)
-        position = match.end()
-        if mark[0] in "[{":
-            for kind in _kinds(mark):
+        before, position = text[position : match.start()], match.end()
+        kind = "[[" if mark[0] in "[]" else "{|" if "|" in mark else "{{"
+        if kind == "{|":
+            _, newline, line = before.rpartition("\n")
+            if line.strip(" :") or (pieces and not newline):
+                pieces.append(before + mark)  # it does not begin its line
+                continue
+            before = before.rstrip(" :")
+        pieces.append(before)
+        for _ in range(len(mark) // 2):
+            if mark[0] in "[{":
                 opened.append((kind, len(pieces)))
                 num_open[kind] += 1
                 if kind == "{|":
                     # Stays in the text if the table is never closed; `_blocks` then takes what follows for table rows.
                     pieces.append("\n{|")
-        else:
-            for kind in reversed(_kinds(mark)):
-                kind = "{{" if kind == "{{{" and not num_open[kind] else kind
-                if num_open[kind]:
-                    close(kind)
+            elif num_open[kind]:
+                close(kind)
     pieces.append(text[position:])
     return "".join(pieces).replace("\x01", "|").replace("\x02", "=")
 
@@ -238,20 +223,7 @@ def _render_variants(match: re.Match[str]) -> str:
     if _SILENT_FLAGS & set(flags.upper()) and not flags.lower().startswith("zh"):
         return ""
     forms = dict(_VARIANT.findall(content))
-    for variant in _VARIANT_ORDER:
-        if variant in forms:
-            return forms[variant].strip()
-    return content
-
-
-def _external_link_text(match: re.Match[str]) -> str:
-    return "".join(match[1].split(None, 1)[1:])
-
-
-def _punctuation_after_link(match: re.Match[str]) -> str:
-    """The punctuation at the end of a bare link, which belongs to the sentence."""
-    link = match[0]
-    return link[len(link.rstrip(",;.:!?" if "(" in link else ",;.:!?)")) :]
+    return next((forms[variant].strip() for variant in _VARIANT_ORDER if variant in forms), content)
 
 
 def unescape(text: str) -> str:
@@ -273,9 +245,9 @@ def without_tags(text: str, removed: Removed) -> str:
 
 
 def _without_inline_markup(text: str) -> str:
-    text = _EXTERNAL_LINK.sub(_external_link_text, text)
+    text = _EXTERNAL_LINK.sub(r"\1", text)
     if "://" in text:
-        text = _BARE_LINK.sub(_punctuation_after_link, text)
+        text = _BARE_LINK.sub("", text)
     text = _TAG.sub("", _BREAK.sub(" ", text))
     text = _without_switches(_QUOTES.sub("", text))
     # Twice: "&amp;nbsp;" is how some editors write a space.
@@ -312,71 +284,58 @@ def _is_sentence(item: str) -> bool:
     return is_long and 2 * sum(word[0].isalpha() and not word[0].isupper() for word in words) >= len(words)
 
 
+def _kind_of(line: str, *, has_open_table: bool) -> str:
+    """What a line is part of, as its removal is counted, where "fragments" are of paragraphs; "" for a blank one."""
+    if not line:
+        return ""
+    if line[0] == line[-1] == "=" and len(line) > 2:
+        return "headings"
+    if _TABLE_REMAINS.match(line) or (has_open_table and line[0] == "!"):
+        return "table_rows"
+    # A list item or a reply begins with "*", "#" or ";", perhaps after colons.
+    return "list_items" if line.lstrip(":")[:1] in "*#;" else "fragments"
+
+
 def _blocks(text: str) -> Iterator[tuple[str, str]]:
-    """(kind, text) of each heading, list item and row of a broken table, and of each paragraph between them."""
-    lines: list[str] = []
-    is_in_table = False
-    for line in [*text.split("\n"), ""]:
-        line = line.strip()
-        # A list item or a reply begins with "*", "#" or ";", perhaps after colons.
-        mark = line.lstrip(":")[:1]
-        is_in_table = is_in_table or line.startswith("{|")
-        if not line:
-            kind = ""
-        elif line[0] == line[-1] == "=" and len(line) > 2:
-            kind = "headings"
-        elif _TABLE_REMAINS.match(line) or (is_in_table and line[0] == "!"):
-            kind = "table_rows"
-        elif mark in "*#;":
-            kind = "list_items"
-        else:
-            lines.append(line.lstrip(": "))
-            continue
-        if lines:
-            yield "paragraphs", " ".join(lines)
-            lines = []
-        if kind:
-            yield kind, line
+    """(kind, text) of each heading, list item and row of a broken table, and of each paragraph between them, tidied."""
+    kind_of = functools.partial(_kind_of, has_open_table="\n{|" in text)
+    for kind, lines in itertools.groupby(map(str.strip, text.split("\n")), kind_of):
+        if kind == "fragments":
+            yield kind, tidy(" ".join(line.lstrip(": ") for line in lines))
+        elif kind:
+            yield from ((kind, line) for line in lines)
 
 
-def _whole_lists(blocks: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """The blocks, tidied list items without their marks; items that the next one continues ("a;", "b; and", "c.") are
-    one, as they are one sentence.
+def _whole_items(items: Iterable[str]) -> Iterator[str]:
+    """List items without their marks, tidied; those that the next one continues ("a;", "b; and", "c.") are one, as they
+    are one sentence.
     """
     held: list[str] = []
-    for kind, block in blocks:
-        if kind == "list_items":
-            block = tidy(block.lstrip("*#:; "))
-            held.append(block)
-            if _CONTINUED.search(block):
-                continue
-        if held:
-            yield "list_items", " ".join(held)
+    for item in items:
+        held.append(tidy(item.lstrip("*#:; ")))
+        if not _CONTINUED.search(held[-1]):
+            yield " ".join(held)
             held = []
-        if kind != "list_items":
-            yield kind, block
-    if held:
-        yield "list_items", " ".join(held)
+    yield " ".join(held)
 
 
 def _passages(text: str, removed: Removed) -> Iterator[str]:
     reference_level = 0
-    for kind, block in _whole_lists(_blocks(text)):
-        if kind == "headings":
-            level = len(block) - len(block.lstrip("="))
-            if not reference_level or level <= reference_level:
-                is_of_references = block.strip("= ").lower() in _REFERENCE_SECTIONS
-                reference_level = level if is_of_references else 0
-        elif kind == "paragraphs":
-            kind, block = "fragments", tidy(block)
-            if is_prose(block):
+    for kind, group in itertools.groupby(_blocks(text), operator.itemgetter(0)):
+        blocks: Iterable[str] = (block for _, block in group)
+        for block in filter(None, _whole_items(blocks) if kind == "list_items" else blocks):
+            is_passage = kind == "fragments" and is_prose(block)
+            if kind == "headings":
+                level = len(block) - len(block.lstrip("="))
+                if not reference_level or level <= reference_level:
+                    is_of_references = block.strip("= ").lower() in _REFERENCE_SECTIONS
+                    reference_level = level if is_of_references else 0
+            elif kind == "list_items":
+                is_passage = not reference_level and _is_sentence(block)
+            if is_passage:
                 yield block
-                continue
-        elif kind == "list_items" and not reference_level and _is_sentence(block):
-            yield block
-            continue
-        if block:
-            removed[kind] += 1
+            else:
+                removed[kind] += 1
 
 
 def paragraphs_of(wikitext: str, removed: Removed, namespaces: Namespaces = KNOWN_NAMESPACES) -> list[str]:

@@ -26,20 +26,10 @@ from bert_tf.prepare.corpora.documents import Damage
 _STREAM_START = re.compile(rb"BZh[1-9]1AY&SY")
 _LONGEST_START = 10
 _READ_BYTES = 1 << 20
-# Small, because a decompressor keeps to itself what it has made of a part before the damage in it.
-_PART_BYTES = 1 << 16
-# Enough for the first stream, which names the wiki, and the first block of the second.
+# Enough for the first stream and the first block of the second.
 _BZIP2_HEAD_BYTES = 4 << 20
 BLOCK_BYTES = 1 << 20
 _HEAD_BYTES = 1 << 10
-# How files in wide encodings begin: a byte-order mark, or "<". UTF-32 first, because UTF-16 files begin similarly.
-_WIDE = (
-    *text_files.WIDE_BYTE_ORDER_MARKS,
-    (b"<\0\0\0", "utf-32"),
-    (b"\0\0\0<", "utf-32"),
-    (b"<\0", "utf-16-le"),
-    (b"\0<", "utf-16-be"),
-)
 _DECLARED = re.compile(rb"<\?xml\s[^>]*?\bencoding\s*=\s*[\"']([\w.:-]+)")
 # Kept between two blocks, because a tag may span them.
 _LONGEST_TAG = 32
@@ -47,29 +37,24 @@ _NAME = re.compile(rb"<(?:title|PMID)\b[^<>]*>([^<]*)<")
 
 
 class Stream(NamedTuple):
-    """A stream of a file, and the bytes at which it begins and ends."""
+    """A stream of a file, and the byte at which it begins."""
 
     path: Path
     start: int
-    end: int
     packed: bytes
 
 
 def is_multistream(path: Path) -> bool:
-    """Whether a file is UTF-8 XML in bzip2 streams of which the second begins with a page."""
+    """Whether a file is XML in bzip2 streams of which the second begins with a page, as Wikipedia publishes it."""
     if path.suffix != ".bz2":
         return False
     with text_files.open_bytes(path) as file:
         head = file.read(_BZIP2_HEAD_BYTES)
     second = _STREAM_START.search(head, 1)
-    if second is None:
-        return False
-    try:
-        first_text = b"".join(unpack(head[: second.start()]))
-        text = bz2.BZ2Decompressor().decompress(head[second.start() :], 1 << 10)
-    except (OSError, EOFError):
-        return False
-    return not encoding_of(path, first_text) and text.lstrip().startswith(b"<page>")
+    with contextlib.suppress(OSError):  # of damaged streams
+        text = bz2.BZ2Decompressor().decompress(head[second.start() :], _HEAD_BYTES) if second else b""
+        return text.lstrip().startswith(b"<page>")
+    return False
 
 
 def streams(path: Path, start: int) -> Iterator[Stream]:
@@ -84,9 +69,8 @@ def streams(path: Path, start: int) -> Iterator[Stream]:
             searched = max(1, len(held) - _LONGEST_START)
             held += content
             while following := _STREAM_START.search(held, searched):
-                end = start + following.start()
-                yield Stream(path, start, end, held[: following.start()])
-                start, held, searched = end, held[following.start() :], 1
+                yield Stream(path, start, held[: following.start()])
+                start, held, searched = start + following.start(), held[following.start() :], 1
             if len(held) > text_files.LARGEST_DOCUMENT_BYTES:
                 raise UserError(
                     f"{path}, byte {start:,}: a bzip2 stream of more than {text_files.LARGEST_DOCUMENT_BYTES:,} bytes, "
@@ -94,37 +78,19 @@ def streams(path: Path, start: int) -> Iterator[Stream]:
                 )
 
 
-def unpack(packed: bytes) -> Iterator[bytes]:
-    """The text of a stream, or of several, in pieces.
-
-    Raises: OSError or EOFError where it is damaged or cut off, after the text before that.
-    """
-    decompressor = bz2.BZ2Decompressor()
-    for start in range(0, len(packed), _PART_BYTES):
-        part = packed[start : start + _PART_BYTES]
-        while part or not (decompressor.eof or decompressor.needs_input):
-            if decompressor.eof:
-                decompressor = bz2.BZ2Decompressor()
-            yield decompressor.decompress(part, BLOCK_BYTES)
-            part = decompressor.unused_data
-    if not decompressor.eof:
-        raise EOFError("Compressed data ended before the end-of-stream marker was reached")
-
-
 def encoding_of(path: Path, head: bytes) -> str:
-    """The encoding of a file that begins with `head`; empty for UTF-8.
+    """The encoding of a file that begins with `head`, by its byte-order mark or declaration; empty for UTF-8.
 
     Raises: UserError where Python does not know it.
     """
     declared = _DECLARED.match(head)
-    wide = next((encoding for start, encoding in _WIDE if head.startswith(start)), "")
-    name = wide or (declared[1].decode() if declared else "utf-8")
+    name = text_files.marked_encoding(head) or (declared[1].decode() if declared else "utf-8")
     codec = text_files.text_codec(name)
     if codec is None:
         raise UserError(
             f"{path}: Python does not know its encoding {name}: convert it, and let its first line say UTF-8"
         )
-    return "" if codec in ("utf-8", "ascii") else wide or codec
+    return "" if codec in ("utf-8", "utf-8-sig", "ascii") else codec
 
 
 class Element(NamedTuple):
@@ -151,7 +117,7 @@ class Cutter:
         # Text that may be the beginning of an element with this tag or, if that is empty, follows the end of one.
         self._waiting, self._tag = b"", b""
         names = "|".join((*tags, root))
-        self._mark = re.compile(f"<({names})[\\s>]|</({names})>".encode())
+        self._mark = re.compile(f"<(/?)({names})[\\s>]".encode())
 
     def cut(self, text: bytes) -> Iterator[Element]:
         """The elements that end in the next part of the XML.
@@ -160,37 +126,30 @@ class Cutter:
         """
         # Text that was already waiting is searched again only for a tag at its end that the new text completes.
         searched = max(bool(self._tag), len(self._waiting) - _LONGEST_TAG)
-        text, begin, tag = self._waiting + text, 0, self._tag
+        text, begin = self._waiting + text, 0
         for mark in self._mark.finditer(text, searched):
-            opened, ended = mark[1], mark[2]
-            is_of_root = self._root in (opened, ended)
-            if ended == tag or (ended and not tag and not is_of_root):
-                yield self._element(tag, text[begin : mark.end()])
-                begin, tag, self._is_inside = mark.end(), b"", True
-            elif opened or is_of_root:
-                xml = text[begin : mark.start()]
-                if tag or (self._is_inside and opened != self._root and xml.strip()):
-                    yield self._element(tag, xml)
-                begin, tag = mark.start(), b"" if is_of_root else opened
-                self._is_inside, self.is_closed = self._is_inside and not is_of_root, not opened
-        if tag or self._is_inside:
-            self._waiting = self._element(tag, text[begin:]).xml
-        else:
-            self._waiting = text[max(begin, len(text) - _LONGEST_TAG) :]
-        self._tag = tag
+            is_end, name, is_root = bool(mark[1]), mark[2], mark[2] == self._root
+            ends_element = is_end and not is_root
+            xml = text[begin : mark.end() if ends_element else mark.start()]
+            if self._tag or ends_element or (self._is_inside and xml.strip()):
+                yield self._element(xml)
+            begin += len(xml)
+            self._tag = b"" if is_end or is_root else name
+            self._is_inside, self.is_closed = not is_root, is_end and is_root
+        self._waiting = self._element(text[begin:]).xml
 
     def rest(self) -> bytes:
         """What is left of an element that has no end, or no beginning."""
         return self._waiting if self._tag or self._is_inside else b""
 
-    def _element(self, tag: bytes, xml: bytes) -> Element:
+    def _element(self, xml: bytes) -> Element:
         """Raises: UserError where it is larger than the largest document."""
         if len(xml) > text_files.LARGEST_DOCUMENT_BYTES:
             name = _NAME.search(xml)
             which = f" {name[1].decode()!r}" if name else ""
-            kind = tag.decode() or "what stands between two elements"
+            kind = self._tag.decode() or "what stands outside of its elements (is it another kind of file?)"
             raise text_files.document_too_large(f"{self._path}, {kind}{which}")
-        return Element(tag, xml)
+        return Element(self._tag, xml)
 
 
 class XmlFile(contextlib.AbstractContextManager):
@@ -198,20 +157,23 @@ class XmlFile(contextlib.AbstractContextManager):
 
     Attributes:
       damage: why it could not be read to its end; empty if there has been no damage so far.
-      num_file_bytes, num_xml_bytes: how much has been read, up to there of the file and of its XML.
     """
 
     def __init__(self, path: Path, start: int = 0):
         """Raises: UserError where it may not be read."""
         self.path = path
         self.damage = ""
-        self.num_file_bytes, self.num_xml_bytes = start, 0
         self._start = start
         self._raw = text_files.open_bytes(path)
         self._raw.seek(start)
 
     def __exit__(self, *_: object) -> None:
         self._raw.close()
+
+    @property
+    def num_file_bytes(self) -> int:
+        """How much of the file has been read."""
+        return self._raw.tell()
 
     def elements(self, tags: Sequence[str], root: str) -> Iterator[Element | Damage]:
         """The elements with these tags, of which none holds another; it is damage if `root` has no end.
@@ -246,46 +208,38 @@ class XmlFile(contextlib.AbstractContextManager):
         Raises: UserError where it is in an encoding that is not read, or in another than it declares.
         """
         try:
-            for text in self._decoded(self._unpacked()):
-                self.num_xml_bytes += len(text)
-                yield text
+            yield from self._decoded(self._unpacked())
         except (EOFError, OSError, zlib.error) as error:
             if getattr(error, "errno", None) is not None:
                 raise
-            if isinstance(error, EOFError):
-                self.num_file_bytes = self.path.stat().st_size
             self.note_damage(str(error))
 
     def note_damage(self, reason: str) -> None:
         """Only the first call counts."""
         self.damage = self.damage or (
-            f"cut off or damaged at byte {self.num_file_bytes:,} of {self.path.stat().st_size:,} "
-            f"({reason}; {self.num_xml_bytes:,} bytes of XML)"
+            f"cut off or damaged at byte {self.num_file_bytes:,} of {self.path.stat().st_size:,} ({reason})"
         )
 
     def _unpacked(self) -> Iterator[bytes]:
-        openers: dict[str, Any] = {".bz2": bz2.BZ2File}
-        openers[".gz"] = openers[".tgz"] = lambda raw: gzip.GzipFile(fileobj=raw)
+        openers: dict[str, Any] = {".bz2": bz2.open, ".gz": gzip.open, ".tgz": gzip.open}
         stream = openers.get(self.path.suffix, lambda raw: raw)(self._raw)
         # Not read(), which would discard the bytes before the damage.
         while content := stream.read1(BLOCK_BYTES):
-            self.num_file_bytes = self._raw.tell()
             yield content
 
     def _decoded(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
         first = next(blocks, b"")
         encoding = "" if self._start else encoding_of(self.path, first[:_HEAD_BYTES])
+        blocks = itertools.chain([first], blocks)
         if not encoding:
-            yield first
             yield from blocks
             return
-        decoder = codecs.getincrementaldecoder(encoding)()
-        for block in itertools.chain([first], blocks):
-            try:
+        try:
+            for text in codecs.iterdecode(blocks, encoding):
                 # "replace", because a lone UTF-16 surrogate cannot be encoded.
-                yield decoder.decode(block).encode("utf-8", "replace")
-            except UnicodeError as error:
-                raise UserError(
-                    f"{self.path}: after {self.num_xml_bytes:,} bytes of XML not {encoding}, as its first line says "
-                    f"({error}): fetch it again, or write the right encoding into that line"
-                ) from None
+                yield text.encode("utf-8", "replace")
+        except UnicodeError as error:
+            raise UserError(
+                f"{self.path}: before byte {self.num_file_bytes:,} not {encoding}, as its first line says ({error}): "
+                "fetch it again, or write the right encoding into that line"
+            ) from None

@@ -9,6 +9,7 @@ mark after each of them, and is split there and nowhere else.
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Callable
 
@@ -73,11 +74,12 @@ _LIST_NUMBER = re.compile(r"\(?(?:\d{1,3}|[a-zA-Z]|[ivxlcIVXLC]{1,5})")
 
 def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
     """Whether the stop that `match` found ends the sentence that begins at `start`."""
-    following = match["next"]
+    stop, following = match["stop"], match["next"]
+    if stop is None:  # of another script
+        return True
     first = following[0]
     if first.islower():
         return False
-    stop = match["stop"]
     if stop != ".":
         return first.isalnum() or bool(match["opening"]) or bool(match["closing"]) or stop[0] in "!?"
     before = text[max(start, match.start() - _LONGEST_WORD) : match.start()]
@@ -88,12 +90,11 @@ def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
         return False
     if match["closing"].strip("\"'”’»›"):
         return True
-    word = last.lower()
     if len(last) == 1 and last.isalpha():
         # An initial ("J. Smith") or the end of a sentence ("vitamin C. It helps").
         return _opens_sentence(following)
     # A dash separates words, too: "his chief--Mr. Smith".
-    word = _DASH.split(word)[-1]
+    word = _DASH.split(last.lower())[-1]
     if word in _BEFORE_NUMBER:
         return not first.isdigit()
     if word in _NEVER_LAST:
@@ -108,15 +109,14 @@ def _opens_sentence(following: str) -> bool:
     return word is not None and word[0].lower() in _OPENERS
 
 
-def _ends(paragraph: str) -> list[int]:
+def _ends(paragraph: str, stop: re.Pattern[str]) -> list[int]:
     """The ends of a paragraph's sentences, except the last one."""
-    ends = []
-    start = 0
-    for match in _STOP.finditer(paragraph):
+    ends, start = [0], 0
+    for match in stop.finditer(paragraph):
         first, end = match.span()
         # Fast path for most stops: a capital follows, and either an ordinary word comes before a full stop, or
         # the stop is a question or exclamation mark.
-        is_plain = "A" <= paragraph[end] <= "Z"
+        is_plain = "A" <= paragraph[end : end + 1] <= "Z"
         if is_plain and paragraph[first] == ".":
             space = paragraph.rfind(" ", start, first)
             is_plain = space > start and end - first == 2
@@ -129,27 +129,15 @@ def _ends(paragraph: str) -> list[int]:
     return ends
 
 
-def _ends_without_spaces(paragraph: str) -> list[int]:
-    """As `_ends`, for scripts whose sentences may follow each other without a space."""
-    ends = [0]
-    for match in _ANY_STOP.finditer(paragraph):
-        if match["stop"] is None or _ends_sentence(paragraph, ends[-1], match):
-            ends.append(match.end())
-    return ends
-
-
 def split_by_rules(text: str) -> list[str]:
     """The sentences of one line of text, in order, without the spaces between them."""
-    is_spaceless = not text.isascii() and any(stop in text for stop in OTHER_STOPS)
-    find_ends = _ends_without_spaces if is_spaceless else _ends
+    has_other_stops = not text.isascii() and any(stop in text for stop in OTHER_STOPS)
+    stop = _ANY_STOP if has_other_stops else _STOP
     sentences = []
     for paragraph in text.split(PARAGRAPH_SEPARATOR):
-        start = 0
-        for end in find_ends(paragraph):
-            sentences.append(paragraph[start:end].strip())
-            start = end
-        sentences.append(paragraph[start:].strip())
-    return [sentence for sentence in sentences if sentence]
+        ends = _ends(paragraph, stop)
+        sentences += [paragraph[start:end].strip() for start, end in zip(ends, [*ends[1:], None])]
+    return list(filter(None, sentences))
 
 
 def _nltk_splitter() -> Splitter:
@@ -164,11 +152,7 @@ def _nltk_splitter() -> Splitter:
         ) from None
 
     def split(text: str) -> list[str]:
-        return [
-            sentence
-            for paragraph in text.split(PARAGRAPH_SEPARATOR)
-            for sentence in nltk.tokenize.sent_tokenize(paragraph)
-        ]
+        return list(itertools.chain.from_iterable(map(nltk.tokenize.sent_tokenize, text.split(PARAGRAPH_SEPARATOR))))
 
     return split
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 import functools
 import hashlib
 import heapq
+import itertools
 import os
 import uuid
 from array import array
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -39,11 +39,7 @@ HELD_BYTES = 256 << 20
 
 
 class ShardingSettings(NamedTuple):
-    """The numbers of shards, and the fraction of the bytes that goes to the test split.
-
-    Raises (in `validated`):
-      UserError: only one of fraction and test shards is 0.
-    """
+    """The numbers of shards, and the fraction of the bytes that goes to the test split."""
 
     num_training_shards: int
     num_test_shards: int
@@ -52,10 +48,11 @@ class ShardingSettings(NamedTuple):
     random_seed: int
 
     def validated(self) -> ShardingSettings:
+        """Raises: UserError where only one of fraction and test shards is 0, or the splitter is missing."""
         if (self.num_test_shards == 0) != (self.fraction_test_set == 0):
             raise UserError(
-                f"n_test_shards={self.num_test_shards} and fraction_test_set="
-                f"{self.fraction_test_set}: both must be 0 or neither"
+                f"n_test_shards={self.num_test_shards} and fraction_test_set={self.fraction_test_set}: both must be 0 "
+                "or neither"
             )
         sentences.get_splitter(self.segmentation_method)
         return self
@@ -64,21 +61,18 @@ class ShardingSettings(NamedTuple):
 class ShardTask(NamedTuple):
     """What a worker needs to write a shard."""
 
-    gathered: str  # a file of the shard's documents, one after the other, in the order of the text
-    output: str
+    gathered: Path  # a file of the shard's documents, one after the other, in the order of the text
+    output: Path
     lengths: np.ndarray  # uint32 [n], of these documents, in bytes
     seed: tuple[int, int, int]
 
 
 def document_lengths(paths: Sequence[Path]) -> np.ndarray:
-    """The bytes of each document in the formatted files, without line end: uint32 [n]. Empty lines are not documents.
+    """The bytes of each document in the formatted files, without line end: uint32 [n].
 
     Raises: UserError where a document is too large.
     """
-    lengths = array("I")
-    for _, _, document in formatted_lines(paths, "indexing documents"):
-        if document:
-            lengths.append(len(document))
+    lengths = array("I", (len(document) for _, _, document in formatted_lines(paths, "indexing documents")))
     return np.frombuffer(lengths, np.uint32)
 
 
@@ -90,7 +84,7 @@ def assign_documents(lengths: np.ndarray, settings: ShardingSettings) -> np.ndar
     """
     num_training, num_test = settings.num_training_shards, settings.num_test_shards
     capacities = [(1 - settings.fraction_test_set) / num_training] * num_training
-    capacities += [settings.fraction_test_set / num_test] * num_test if num_test else []
+    capacities += [settings.fraction_test_set / max(num_test, 1)] * num_test
     generator = np.random.default_rng([settings.random_seed, _TIES])
     shuffled = generator.permutation(len(lengths)).astype(np.int32)
     # Inverting all bits of unsigned lengths sorts the longest first.
@@ -119,11 +113,9 @@ def gather(paths: Sequence[Path], lengths: np.ndarray, assignment: np.ndarray, o
                 file.write(content)
             content.clear()
 
-    expected = zip(assignment.data, lengths.data)
-    for path, offset, document in formatted_lines(paths, "gathering documents by shard"):
-        if not document:
-            continue
-        shard, length = next(expected, (0, 0))
+    documents = formatted_lines(paths, "gathering documents by shard")
+    for found, shard, length in itertools.zip_longest(documents, assignment.data, lengths.data):
+        path, offset, document = found or (paths[-1], 0, b"")
         if len(document) != length:
             raise _changed(path)
         if shard in held:
@@ -133,8 +125,6 @@ def gather(paths: Sequence[Path], lengths: np.ndarray, assignment: np.ndarray, o
         if num_held > HELD_BYTES:
             write()
             num_held = 0
-    if next(expected, None):
-        raise _changed(paths[-1])
     write()
 
 
@@ -149,12 +139,11 @@ def _write_shard(task: ShardTask, *, segmentation_method: str) -> FileEntry:
     split = sentences.get_splitter(segmentation_method)
     digest = hashlib.sha256()
     num_sentences = num_bytes = 0
-    path = Path(task.output)
     ends = np.cumsum(task.lengths, dtype=np.int64)
     order = np.random.default_rng(task.seed).permutation(len(ends))
-    with open(task.gathered, "rb") as documents, atomic_file(path) as file:
+    with open(task.gathered, "rb") as documents, atomic_file(task.output) as file:
         if os.fstat(documents.fileno()).st_size != ends[-1]:
-            raise _changed(Path(task.gathered))
+            raise _changed(task.gathered)
         # As a whole, because the documents are needed in a different order from the file's.
         read_ahead(documents)
         for end, length in zip(ends[order].tolist(), task.lengths[order].tolist()):
@@ -165,27 +154,7 @@ def _write_shard(task: ShardTask, *, segmentation_method: str) -> FileEntry:
             num_bytes += len(block)
             num_sentences += len(lines)
     counts = {"num_documents": len(ends), "num_sentences": num_sentences}
-    return FileEntry(f"{path.parent.name}/{path.name}", num_bytes, digest.hexdigest(), counts)
-
-
-def _require_enough_documents(num_documents: int, settings: ShardingSettings) -> None:
-    num_training, num_test = settings.num_training_shards, settings.num_test_shards
-    if num_documents >= num_training + num_test:
-        return
-    fewer_test = min(num_test, max(1, num_documents // 20), num_documents - 1)
-    fewer = f"--n_training_shards={max(1, (num_documents - fewer_test) // 4)} --n_test_shards={fewer_test}"
-    hint = "" if fewer_test else " --fraction_test_set=0 (no held-out text then)"
-    raise UserError(
-        f"{num_documents:,} document(s) are too few for {num_training:,} training and {num_test:,} test shards, "
-        f"since none is split: ask for fewer shards, such as {fewer}{hint}, or add text; in your own text a blank line "
-        "ends a document"
-    )
-
-
-def lengths_by_shard(lengths: np.ndarray, assignment: np.ndarray, num_shards: int) -> list[np.ndarray]:
-    """The lengths of each shard's documents, in the order of the text."""
-    ordered = lengths[np.argsort(assignment, kind="stable")]
-    return np.split(ordered, np.cumsum(np.bincount(assignment, minlength=num_shards))[:-1])
+    return FileEntry("/".join(task.output.parts[-2:]), num_bytes, digest.hexdigest(), counts)
 
 
 def shard_corpus(
@@ -197,35 +166,36 @@ def shard_corpus(
       UserError: fewer documents than shards, a full disk, a killed worker.
     """
     lengths = document_lengths(paths)
-    if not len(lengths):
-        raise UserError(f"{paths[0]} holds no document: put text there, or delete it and format the text again")
-    _require_enough_documents(len(lengths), settings)
+    num_shards = dict(zip(SPLITS, (settings.num_training_shards, settings.num_test_shards)))
+    if len(lengths) < sum(num_shards.values()):
+        raise UserError(
+            f"{len(lengths):,} document(s) are too few for {settings.num_training_shards:,} training and "
+            f"{settings.num_test_shards:,} test shards, since none is split: ask for fewer, such as "
+            f"--n_training_shards={max(1, len(lengths) // 4)} --n_test_shards=1 (without held-out text "
+            "--n_test_shards=0 --fraction_test_set=0), or add text; in your own text a blank line ends a document"
+        )
     assignment = assign_documents(lengths, settings)
-    num_shards = zip(SPLITS, (settings.num_training_shards, settings.num_test_shards))
     # In the order of `assign_documents`.
-    numbered = [(split, number) for split, num in num_shards for number in range(num)]
-    lengths_of = lengths_by_shard(lengths, assignment, len(numbered))
+    numbered = [(split, number) for split in SPLITS for number in range(num_shards[split])]
+    ordered = lengths[np.argsort(assignment, kind="stable")]
+    ends = np.cumsum(np.bincount(assignment, minlength=len(numbered)))
     tasks: dict[str, dict[str, ShardTask]] = {split: {} for split in SPLITS}
     unfinished: dict[int, Path] = {}
     ending = f"{uuid.uuid4().hex}{TEMPORARY_SUFFIX}"
-    for shard, (split, number) in enumerate(numbered):
+    for shard, ((split, number), of_shard) in enumerate(zip(numbered, np.split(ordered, ends[:-1]))):
         name = f"{dataset}_{split}_{number}.txt"
         gathered, output = stage.folder / f"{name}.{ending}", f"{split}/{name}"
         seed = (settings.random_seed, SPLITS.index(split), number)
-        tasks[split][output] = ShardTask(str(gathered), str(stage.folder / output), lengths_of[shard], seed)
+        tasks[split][output] = ShardTask(gathered, stage.folder / output, of_shard, seed)
         if output not in stage.finished:
             unfinished[shard] = gathered
     gather(paths, lengths, assignment, unfinished)
     write = functools.partial(_write_shard, segmentation_method=settings.segmentation_method)
     shards = make_files(stage, workers, write, tasks, f"sharding {dataset}")
-    totals = {split: Counter[str]() for split in SPLITS}
-    for split, entries in shards.items():
-        for entry in entries:
-            totals[split].update(entry.details)
-    num_documents = {f"num_documents_{split}": totals[split]["num_documents"] for split in SPLITS}
-    assert sum(num_documents.values()) == len(lengths), totals
-    num_sentences = sum(total["num_sentences"] for total in totals.values())
-    counts = {"num_documents": len(lengths), **num_documents, "num_sentences": num_sentences}
+    counts = {"num_documents": len(lengths)}
+    for split in SPLITS:
+        counts[f"num_documents_{split}"] = sum(entry.counts["num_documents"] for entry in shards[split])
+    counts["num_sentences"] = sum(entry.counts["num_sentences"] for split in SPLITS for entry in shards[split])
     return {**counts, "text_bytes": int(lengths.sum())}, shards
 
 
