@@ -98,8 +98,8 @@ def find_quoting(path: Path, delimiter: str) -> tuple[str, str]:
     except UserError:
         return NO_QUOTING, ""
     if is_certain and not is_doubtful:
-        return CSV_QUOTING, f"{path}: its quotation marks follow CSV's rules; --quoting=none takes them as text"
-    return NO_QUOTING, f"{path}: its quotation marks are taken as text; --quoting=csv reads them by CSV's rules"
+        return CSV_QUOTING, "its quotation marks follow CSV's rules; --quoting=none takes them as text"
+    return NO_QUOTING, "its quotation marks are taken as text; --quoting=csv reads them by CSV's rules"
 
 
 def json_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

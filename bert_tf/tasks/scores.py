@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,16 @@ class Counts(NamedTuple):
         precision, recall = (self.num_correct / max(num, 1) for num in (self.num_predicted, self.num_true))
         f1 = 2 * precision * recall / (precision + recall) if self.num_correct else 0.0
         return {"precision": precision, "recall": recall, "f1": f1}
+
+
+def total(counts: Iterable[Counts]) -> Counts:
+    return Counts(*map(sum, zip((0, 0, 0), *counts)))
+
+
+def scores_of(counts: Mapping[str, Counts]) -> dict[str, float]:
+    """Those of all together, and with its name and "_" in front those of each that has a name."""
+    named = {"": total(counts.values()), **{f"{name}_": each for name, each in counts.items() if name}}
+    return {f"{name}{measure}": value for name, each in named.items() for measure, value in each.scores().items()}
 
 
 def mean_loss(logits_FxC: np.ndarray, labels_F: np.ndarray) -> float:

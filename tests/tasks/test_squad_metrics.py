@@ -7,11 +7,11 @@ import random
 import pytest
 
 from bert_tf.tasks.squad import metrics
-from bert_tf.tasks.squad.examples import Answer, Example, Paragraph
+from bert_tf.tasks.squad.examples import Answer, Example
 
 
 def example(id_, answers):
-    return Example(id_, "?", Paragraph("c"), tuple(Answer(text, 0) for text in answers))
+    return Example(id_, "?", "c", tuple(Answer(text, 0) for text in answers))
 
 
 def scores_version_2(examples, predictions):

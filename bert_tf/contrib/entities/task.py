@@ -167,7 +167,7 @@ class EntityTask(FinetuningTask):
         if not spans:  # nothing but control characters
             return
         tokens = [text[start:end] for start, end in spans]
-        rows, outputs = ask([Sentences(Path(), [tokens], None, None, "")])
+        rows, outputs = ask([Sentences(Path(), [tokens], None, None, [])])
         logits_KxC = rows.token_logits(*outputs)
         sure_W = np.ones(len(spans))
         sure_W[rows.has_piece_W] = probabilities(logits_KxC).max(axis=1)

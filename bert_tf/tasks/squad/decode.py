@@ -150,4 +150,4 @@ def _with_probabilities(span_of: Mapping[str, _Span]) -> list[dict[str, Any]]:
 def _text_of(span: _Span, example: Example, features: Windows) -> str:
     """The context from the first token's first character to the last token's last, as it is there."""
     first = features.token_starts[span.window, span.start]
-    return example.paragraph.context[first : features.token_ends[span.window, span.end]]
+    return example.context[first : features.token_ends[span.window, span.end]]

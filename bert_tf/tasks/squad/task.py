@@ -18,7 +18,7 @@ from bert_tf.settings.training import FinetuningConfig
 from bert_tf.tasks.finetuning import EVAL, TRAIN, Ask, Conclusion, FinetuningTask, Outputs, files_of_mode
 from bert_tf.tasks.prompt import typed_lines
 from bert_tf.tasks.squad.decode import Decoded, decode
-from bert_tf.tasks.squad.examples import NAME_A_FILE, Example, Paragraph, read_examples, require_answers, sound_answers
+from bert_tf.tasks.squad.examples import NAME_A_FILE, Example, read_examples, require_answers, sound_answers
 from bert_tf.tasks.squad.features import Windows, count_unreachable, make_windows
 from bert_tf.tasks.squad.metrics import choose_scoring, score, score_version_2
 from bert_tf.tasks.squad.settings import SETTINGS, DecodeSettings, FeatureSettings, SquadOptions
@@ -173,7 +173,7 @@ class SquadTask(FinetuningTask):
 
     def _answers_to(self, question: str, text: str, ask: Ask) -> Iterator[str]:
         """Lines with the answer and the runners-up, with their probabilities."""
-        examples = [Example("question", question, Paragraph(text), None)]
+        examples = [Example("question", question, text, None)]
         windows, (starts, ends) = ask(examples)
         decoded = decode(examples, windows, starts, ends, self.decoding)
         if self.decoding.version_2_with_negative:

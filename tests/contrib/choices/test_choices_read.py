@@ -110,15 +110,21 @@ LETTERED = [dict(label=n, text=n) for n in "ABC"]
 FULL = {"context": "a", "gold-ending": "b", **{f"distractor-{n}": "c" for n in range(3)}, "label": 1}
 FAULTS = [
     (dict(GOOD, endings=["c", "d"], label=0), "2 choices, but 3 in the questions before"),
-    (dict(GOOD, label=3), "the right choice is 3, but the choices are 0 to 2, or A to C"),
+    (dict(GOOD, label=3), "the right choice is 3, but the choices are 0, 1, 2, A, B, C; name"),
     (dict(GOOD, label="D"), "the right choice is 'D', but"),
     (dict(GOOD, label=["A"]), r"the right choice is \['A'\], but"),
-    (dict(GOOD, endings=["c"]), "1 choice.s.; the fields are 'context', 'endings', 'label'; name .* with --fields"),
-    (dict(GOOD, endings=["c", "d", " "]), r"choice 2 \(from 0\) is empty"),
+    (
+        dict(GOOD, endings=["c"]),
+        "1 choice.s. for the context 'a'; the fields are 'context', 'endings', 'label'; name .* with --fields",
+    ),
+    (dict(GOOD, endings=["c", "d", " "]), r"one of the choices is empty: \['c', 'd', ' '\]"),
     (dict(GOOD, endings=["c", ["d"], "e"]), r"a text is \[.d.\], or missing; it must be a text or a number"),
     (dict(GOOD, endings="cde"), "the choices are 'cde': must be a list of texts"),
     (dict(GOOD, endings=dict(text=["c", "d"], label="AB")), r"a text is \[.c., .d.\], or missing"),
-    (dict(premise="a", choice1="b", choice2="c", label=0), "no context; the fields are 'premise', 'choice1'"),
+    (
+        dict(premise="a", choice1="b", choice2="c", label=0),
+        "0 choice.s. for the context None; the fields are 'premise', 'choice1'",
+    ),
     # More than one field for one thing, with other content in each.
     (dict(GOOD, answer=1), "'label' is 2 and 'answer' is 1, but only one can be read; name .*--fields"),
     (dict(GOOD, passage="b"), "'context' is 'a' and 'passage' is 'b', but only one"),
@@ -130,13 +136,13 @@ FAULTS = [
     # Numbers and labels that do not fit together.
     (dict(context="a", ending1="f", ending2="g", label=1), "the choices are ending1, ending2: they must count from 0"),
     (dict(context="a", ending0="f", ending2="g", label=0), "the choices are ending0, ending2: they must count from 0"),
-    (named(["A"]), "2 texts of choices, but 1 labels"),
-    (named(["A", "A"]), "two choices have the label 'A'"),
+    (named(["A"]), "2 choices have the labels A: each must have its own"),
+    (named(["A", "A"]), "2 choices have the labels A, A: each must"),
     (named(["", "A"]), "a choice's label is ''"),
     (named(["\ud800", "A"]), "a choice's label is .*half of a UTF-16 pair"),
     (dict(question="a", choices=[dict(text="c"), LABELLED[0]], answerKey="A"), "a choice's label is null"),
     (race(answers=["A"]), "questions, options, answers must be lists of one length"),
-    (dict(question=dict(stem="a", choices=LETTERED), answerKey="E"), "the right choice is 'E', .* are 'A', 'B', 'C'"),
+    (dict(question=dict(stem="a", choices=LETTERED), answerKey="E"), "the right choice is 'E', .* are A, B, C;"),
     ({}, "no fields"),
 ]
 
