@@ -290,9 +290,11 @@ class FinetuningTask(Task):
         return size // model.config.hidden_size * (1 if self.head.uses_pooler else self.max_seq_length)
 
     def make_scorer(self, run: Run, model: keras.Model) -> Predictor:
-        from bert_tf.tasks.predict import make_predictor
+        from bert_tf.tasks.predict import ROWS_PER_COMPILATION, Predictor, compile_model
 
-        return make_predictor(model, run.workers, self.max_seq_length, run.options.predict_batch_size, self.head)
+        batch_size, by_position = run.options.predict_batch_size, not self.head.uses_pooler
+        cost = ROWS_PER_COMPILATION[model.backend.scope]
+        return Predictor(compile_model(model), run.workers, self.max_seq_length, batch_size, by_position, cost)
 
     def evaluate(self, predictor: Predictor, telemetry: Telemetry, update: int) -> dict[str, float]:
         concluded = [self._conclude(predictor, use, update)[1] for use in self.scored_uses]

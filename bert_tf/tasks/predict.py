@@ -17,7 +17,6 @@ import numpy as np
 
 from bert_tf.base.progress import Progress
 from bert_tf.base.tensorflow import keras, tf
-from bert_tf.interchange.heads import Head
 from bert_tf.interchange.saved_model import INPUTS
 from bert_tf.ranks.workers import Workers
 from bert_tf.tasks.rows import TaskRows
@@ -69,12 +68,6 @@ def compile_model(model: keras.Model) -> Compute:
         jit_compile=model.backend.scope == "step",
         autograph=False,
     )
-
-
-def make_predictor(model: keras.Model, workers: Workers, max_length: int, batch_size: int, head: Head) -> Predictor:
-    """The predictor of a model with a task's head."""
-    cost, by_position = ROWS_PER_COMPILATION[model.backend.scope], not head.uses_pooler
-    return Predictor(compile_model(model), workers, max_length, batch_size, by_position, cost)
 
 
 @dataclasses.dataclass

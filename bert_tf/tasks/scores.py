@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,6 +34,13 @@ def scores_of(counts: Mapping[str, Counts]) -> dict[str, float]:
     return {f"{name}{measure}": value for name, each in named.items() for measure, value in each.scores().items()}
 
 
+def tsv(rows: Iterable[Iterable[Any]]) -> str:
+    """A table with tabs between the columns; fields that hold tabs or quotation marks are quoted."""
+    text = io.StringIO()
+    csv.writer(text, delimiter="\t", lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
 def mean_loss(logits_FxC: np.ndarray, labels_F: np.ndarray) -> float:
     """Mean cross-entropy of classes, or mean squared error of numbers (float labels)."""
     logits_FxC = logits_FxC.astype(np.float64)
@@ -45,3 +54,8 @@ def probabilities(logits_FxC: np.ndarray) -> np.ndarray:
     """Softmax over the classes."""
     weights_FxC = np.exp(logits_FxC - logits_FxC.max(axis=1, keepdims=True))
     return weights_FxC / weights_FxC.sum(axis=1, keepdims=True)
+
+
+def shown_probabilities(logits_FxC: np.ndarray) -> np.ndarray:
+    """[C, F]: as texts with six decimals."""
+    return np.char.mod("%.6f", probabilities(logits_FxC)).T

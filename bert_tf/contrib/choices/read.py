@@ -20,18 +20,21 @@ from bert_tf.tasks.records import JSON_SUFFIXES, as_label, as_text, json_objects
 
 NAME_A_FILE = "name a .csv file with SWAG's columns, or JSON lines (.jsonl) with a context and its choices"
 _FULL = ("gold-ending", "distractor-0", "distractor-1", "distractor-2")
-# What the fields are called by the publishers of data sets; a field of a field has a point in its name.
+# What the fields are called by the publishers of data sets.
 _KNOWN = {
     "context": ("context", "sent1", "ctx_a", "article", "passage", "text", "paragraph", "story"),
-    "start": ("question", "sent2", "ctx_b", "question_stem", "question.stem", "questions"),  # stands before each choice
+    "start": ("question", "sent2", "ctx_b", "question_stem"),  # stands before each choice
     "choices": (
-        *("endings", "choices", "options", "question.choices"),
+        *("endings", "choices", "options"),
         *("ending0, ...", "answer0, ...", "gold-ending, ..."),  # which `_gather` makes
     ),
-    "label": ("label", "answer", "answerKey", "answers", "number of gold-ending"),
+    "label": ("label", "answer", "answerKey", "number of gold-ending"),
 }
-_RACES_LISTS = ("questions", "options", "answers")
 _NONE = ("None", "", "-1", "[]")  # what labels are where they are not published
+_OTHER_FORMS = (
+    "the questions are in a list 'questions' (RACE) or an object 'question' (ARC, CommonsenseQA): docs/fine_tuning.md "
+    "says how to write them with a text 'question' in each line"
+)
 _NAME_FIELDS = (
     "name the fields with --fields=context=FIELD,start=FIELD,choices=FIELD,label=FIELD (for choices in fields of their "
     "own: 0=FIELD,1=FIELD)"
@@ -100,7 +103,7 @@ def read_questions(
 def _records(path: Path) -> Iterator[tuple[int, Fields]]:
     """The fields of each question, with its line; none for a line with more or fewer than the header."""
     if path.suffix.lower() in JSON_SUFFIXES:
-        yield from ((line, fields) for line, content in json_objects(path) for fields in _flat(content))
+        yield from ((line, Fields(content)) for line, content in json_objects(path))
     elif path.suffix.lower() == ".csv":
         lines = read_csv(path, ",")
         for line, header, _ in itertools.islice(lines, 1):
@@ -112,17 +115,6 @@ def _records(path: Path) -> Iterator[tuple[int, Fields]]:
         raise UserError(f"{path}: its name says nothing about its form; {NAME_A_FILE}")
 
 
-def _flat(content: dict[str, Any]) -> Iterator[Fields]:
-    """The fields of each question in an object."""
-    if isinstance(content.get("question"), dict):  # of ARC and CommonsenseQA
-        content.update({f"question.{name}": value for name, value in content.pop("question").items()})
-    lists = {name: content[name] for name in _RACES_LISTS if content.get(name) and isinstance(content[name], list)}
-    if "questions" in lists and len({*map(len, lists.values())}) == 1:
-        yield from (Fields({**content, **dict(zip(lists, values))}) for values in zip(*lists.values()))
-    else:
-        yield Fields(content)
-
-
 def _question(fields: Fields, named: Mapping[str, str], unread: UnreadFields) -> Question:
     """Raises ValueError if the fields are not those of a question."""
     if not fields:
@@ -131,8 +123,8 @@ def _question(fields: Fields, named: Mapping[str, str], unread: UnreadFields) ->
     for what, name in named.items():
         if fields.get(name) is None and what != "label":
             raise ValueError(f"no field {name!r}, which --fields names; {shown}")
-    if isinstance(fields.get("questions"), list):
-        raise ValueError(f"{', '.join(_RACES_LISTS)} must be lists of one length")
+    if isinstance(fields.get("questions"), list) or isinstance(fields.get("question"), dict):
+        raise ValueError(_OTHER_FORMS)
     context, start, choices, label = (_find(fields, named, what) for what in _KNOWN)
     if context is None:
         context, start = start, None

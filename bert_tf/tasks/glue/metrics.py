@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Mapping
 from typing import Callable
@@ -11,7 +9,7 @@ from typing import Callable
 import numpy as np
 
 from bert_tf.tasks.glue.tasks import TextTask
-from bert_tf.tasks.scores import Counts, mean_loss, probabilities, scores_of
+from bert_tf.tasks.scores import Counts, mean_loss, scores_of, shown_probabilities, tsv
 
 
 def accuracy(predicted_N: np.ndarray, true_N: np.ndarray) -> float:
@@ -107,7 +105,5 @@ def describe_predictions(task: TextTask, indices: list[str], logits_FxC: np.ndar
         columns.append([task.labels[number] for number in logits_FxC.argmax(axis=1)])
         if task.is_custom:
             header += task.labels
-            columns += ([f"{value:.6f}" for value in values_F] for values_F in probabilities(logits_FxC).T)
-    text = io.StringIO()
-    csv.writer(text, delimiter="\t", lineterminator="\n").writerows([header, *zip(*columns)])
-    return text.getvalue()
+            columns += shown_probabilities(logits_FxC).tolist()
+    return tsv([header, *zip(*columns)])

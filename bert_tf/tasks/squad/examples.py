@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert_tf.base.errors import UserError, contrast
+from bert_tf.base.errors import BadRecords, UserError, contrast
 from bert_tf.base.fields import UnreadFields
 from bert_tf.base.files import check_file, read_json_object
 from bert_tf.text.basic_tokenizer import Casing, tokenize_words
@@ -29,10 +29,6 @@ _SQUADS_FIELDS = frozenset(
     "version data title paragraphs context qas id question answers text answer_start is_impossible "
     "plausible_answers".split()
 )
-# An error message names at most this many questions with a wrong answer.
-_NUM_NAMED = 3
-# If more of the questions than this have a wrong answer, the file is refused.
-_LARGEST_WRONG_SHARE = 0.5
 _KINDS = {list: "a list", str: "a text", int: "a whole number", (str, int): "a text or a whole number"}
 # How tools count answer_start: with Python's characters, or in code units of the encoding that their language's strings
 # have.
@@ -161,19 +157,17 @@ def sound_answers(examples: list[Example], path: str | Path) -> tuple[list[Examp
     Raises: UserError, which tells their number, if there are so many; if a question has no field for answers.
     """
     require_answers(examples, path, "a file without the answers can only be predicted")
-    unit = _unit_of(examples)
-    faults = [_fault(example, unit) for example in examples]
-    sound = [example for example, fault in zip(examples, faults) if not fault]
-    wrong = [f"question {example.question_id!r} {fault}" for example, fault in zip(examples, faults) if fault]
-    if not wrong:
-        return sound, ""
-    message = (
-        f"{path}: {len(wrong):,} of {len(examples):,} questions are empty or have a wrong answer: "
-        f"{'; '.join(wrong[:_NUM_NAMED])}{'; ...' if len(wrong) > _NUM_NAMED else ''}"
-    )
-    if len(wrong) > _LARGEST_WRONG_SHARE * (len(wrong) + sum(bool(example.answers) for example in sound)):
-        raise UserError(f"{message}; answer_start counts characters from 0: convert it, as docs/fine_tuning.md says")
-    return sound, f"left out of training: {message}"
+    unit, sound, bad = _unit_of(examples), list[Example](), BadRecords(len(examples), "question")
+    for example in examples:
+        if fault := _fault(example, unit):
+            bad.add(f"{example.question_id!r} {fault}")
+        else:
+            sound.append(example)
+    note = bad.num and f"{path}: {bad.describe()}"
+    if bad.num > sum(bool(example.answers) for example in sound):
+        way_out = "answer_start counts characters from 0: convert it, as docs/fine_tuning.md says"
+        raise UserError(f"{note}, more than half of those with an answer; {way_out}")
+    return sound, note or ""
 
 
 def _fault(example: Example, unit: str) -> str:
