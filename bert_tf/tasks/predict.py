@@ -183,11 +183,10 @@ class Predictor:
         compilation = self.rows_per_compilation * self.max_length
         global_batch_size = self.batch_size * self.workers.size
         best: list[tuple[float, list[int]]] = [(0.0, [])]  # cost of the batches up to each length, and the lengths
-        for number, length in enumerate(lengths, 1):
-            costs = []
-            for before in range(number):
-                num_batches = int(num_up_to[number] - num_up_to[before])
-                costs.append(best[before][0] + num_batches * global_batch_size * length + compilation)
-            before = int(np.argmin(costs))
-            best.append((costs[before], [*best[before][1], length]))
+        for length, num_batches in zip(lengths, num_up_to[1:]):
+            longer = [
+                (cost + float(num_batches - num_before) * global_batch_size * length + compilation, [*chosen, length])
+                for (cost, chosen), num_before in zip(best, num_up_to)
+            ]
+            best.append(min(longer, key=lambda each: each[0]))
         return best[-1][1]

@@ -54,6 +54,7 @@ class Task(abc.ABC):
       name: of the run in its log; "": that of its folder.
       model, objective: ``module:class`` of the encoder, as ``model.bert``, with this task's head, and of the loss, like
         those of `bert_tf.model.losses`. Named, since they import TensorFlow.
+      num_classes: of a head that has a number of them; None: of another one.
       main_score: the score by which checkpoints are compared, of those that `evaluate` gives.
       trains: whether there is something to train on; else trained weights are used.
       bert_config: the model's.
@@ -66,6 +67,7 @@ class Task(abc.ABC):
     name: ClassVar[str]
     model: str
     objective: str
+    num_classes: int | None = None
     main_score: ClassVar[str]
     lower_is_better: ClassVar[bool] = False
     trains: bool
@@ -103,7 +105,7 @@ class Task(abc.ABC):
         """Reads all files, so that mistakes show before a training of days."""
 
     def make_model(self, config: BertConfig, backend: Plain, seed: int) -> keras.Model:
-        return load(self.model)(config, backend, seed)
+        return load(self.model)(config, *filter(None, [self.num_classes]), backend, seed)
 
     def num_outputs(self, model: keras.Model) -> int:
         """How many values a task's head gives for one sequence."""

@@ -394,4 +394,4 @@ def test_damaged_files_are_refused_or_read(tmp_path, task, name):
 def test_fields_of_json_that_are_not_read_are_named(tmp_path):
     row = '{"text": "a", "kind": "b", "body": "More text.", "n": 7}'
     [note] = own(tmp_path, "own.jsonl", row, wants_labels=False).notes
-    assert note == ("fields with text that are not read: 'body' (1); --text_columns names those that are")
+    assert note == ("fields with text that are not read: 'body' (1)")

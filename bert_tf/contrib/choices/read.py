@@ -96,8 +96,7 @@ def read_questions(
     if not good:
         raise UserError(f"{path} holds no question that can be used; {NAME_A_FILE}")
     size = f"{path}: {len(good):,} questions with {len(good[0].choices)} choices each"
-    left = unread.describe()
-    return good, "; ".join(filter(None, [size, bad.describe(), left and f"{left}; --fields names those that are"]))
+    return good, "; ".join(filter(None, [size, bad.describe(), unread.describe()]))
 
 
 def _records(path: Path) -> Iterator[tuple[int, Fields]]:

@@ -47,9 +47,8 @@ def matthews_correlation(predicted_N: np.ndarray, true_N: np.ndarray) -> float:
     0 if all predictions, or all truths, are of one class.
     """
     # In Python's integers, which are exact and do not overflow.
-    labels = np.union1d(predicted_N, true_N)
-    predicted = [int(np.sum(predicted_N == label)) for label in labels]
-    true = [int(np.sum(true_N == label)) for label in labels]
+    num_labels = int(max(predicted_N.max(), true_N.max())) + 1
+    predicted, true = (np.bincount(values_N, minlength=num_labels).tolist() for values_N in (predicted_N, true_N))
     num, num_right = len(true_N), int(np.sum(predicted_N == true_N))
     covariance = num_right * num - sum(p * t for p, t in zip(predicted, true))
     spread = (num**2 - sum(p * p for p in predicted)) * (num**2 - sum(t * t for t in true))

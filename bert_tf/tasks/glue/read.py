@@ -88,9 +88,7 @@ def read_examples(
         names, records = _named(path, records, task, columns)
     allowed = 0 if not wants_labels else task.max_bad_records if max_bad_records is None else max_bad_records
     examples = _collect(path, records, names, columns, task=task, bad=BadRecords(allowed, "record", str(path)))
-    left = unread.describe()
-    notes = [note, *examples.notes, left and f"{left}; --text_columns names those that are"]
-    return examples._replace(notes=[*filter(None, notes)])
+    return examples._replace(notes=[*filter(None, [note, *examples.notes, unread.describe()])])
 
 
 def _collect(
@@ -107,7 +105,7 @@ def _collect(
     index = next((names.index(name) for name in _INDEX_COLUMNS if name in names), None)
     read, lines, numbers = [list[str]() for _ in places], list[int](), list[str]()
     num_unlabelled = num_broken = 0
-    for line, fields, num_lines in records:
+    for line, fields, raw in records:
         try:
             if len(fields) != len(names):
                 raise ValueError(
@@ -116,7 +114,7 @@ def _collect(
             texts = [as_text(fields[place], names[place]) for place in places[:num_texts]]
             label = [as_label(fields[place], names[place]) for place in places[num_texts:]]
         except ValueError as error:
-            for number in range(line, line + num_lines):  # a quotation mark may have swallowed whole records
+            for number in range(line, line + len(raw)):  # a quotation mark may have swallowed whole records
                 bad.add(f"line {number}: {error}")
             continue
         if task.no_label in label:
@@ -126,7 +124,7 @@ def _collect(
             column.append(value)
         numbers.append(str(len(lines)) if index is None or index in places else fields[index])
         lines.append(line)
-        num_broken += num_lines > 1
+        num_broken += len(raw) > 1
     counts = {
         f"labelled {task.no_label!r}, left out": num_unlabelled,
         "with line breaks between quotation marks, kept": num_broken,

@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.heads import TEXTS
 from bert_tf.settings.training import FinetuningConfig
 from bert_tf.tasks.finetuning import EVAL, PREDICT, TRAIN, USES, Conclusion, FinetuningTask, Outputs
@@ -20,10 +19,6 @@ from bert_tf.tasks.glue.settings import SETTINGS, ClassifierOptions
 from bert_tf.tasks.glue.tasks import CUSTOM, TextTask, custom_task, find_files, find_task
 from bert_tf.tasks.rows import TextRows, make_text_rows
 from bert_tf.tasks.task import Facts
-
-if TYPE_CHECKING:
-    from bert_tf.model.backends.plain import Plain
-    from bert_tf.model.heads import ClassifierModel
 
 
 @dataclasses.dataclass
@@ -36,7 +31,7 @@ class GlueTask(FinetuningTask):
     class_weights: str | None = None  # as in `classes.weights_of`
     class_weights_C: np.ndarray | None = dataclasses.field(default=None, init=False)
 
-    settings, head = SETTINGS, TEXTS
+    settings, head, model = SETTINGS, TEXTS, "bert_tf.model.heads:ClassifierModel"
 
     @property
     def num_texts(self) -> int:  # type: ignore[override]
@@ -88,10 +83,9 @@ class GlueTask(FinetuningTask):
         targets_F, length = content.targets_F, self.max_seq_length
         return make_text_rows(content.texts, targets_F, self.tokenizer, length, show_progress=show_progress)
 
-    def make_model(self, config: BertConfig, backend: Plain, seed: int) -> ClassifierModel:
-        from bert_tf.model.heads import ClassifierModel
-
-        return ClassifierModel(config, self.task.num_classes, backend, seed)
+    @property
+    def num_classes(self) -> int:  # type: ignore[override]
+        return self.task.num_classes
 
     def make_objective(self) -> Any:
         from bert_tf.model import losses

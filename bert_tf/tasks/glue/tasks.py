@@ -146,8 +146,9 @@ def custom_task(
         raise UserError(f"--no_score_for={no_score_for} is for labels, not for --regression; leave one out")
     unscored = tuple(no_score_for.split(",")) if no_score_for else ()
     metrics = ("pearson", "spearman") if is_regression else ("accuracy", "macro_f1", "matthews_correlation")
-    task = TextTask(CUSTOM, texts, label_column, (), metrics, unscored, may_be_quoted=True)
-    return dataclasses.replace(task, is_regression=is_regression, columns=tuple(columns.split(",")) if columns else ())
+    names = tuple(columns.split(",")) if columns else ()
+    how: dict[str, Any] = {"columns": names, "is_regression": is_regression, "may_be_quoted": True}
+    return TextTask(CUSTOM, texts, label_column, (), metrics, unscored, **how)
 
 
 def find_files(task: TextTask, use: str, data_dir: str | None, given: str | None) -> dict[str, list[Path]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bert_tf.base.errors import UserError
 from bert_tf.batches.instance_set import InstanceSet
@@ -19,7 +19,6 @@ from bert_tf.tasks.task import Facts, Run, Task
 from bert_tf.text.vocabulary import SETTINGS as TOKENIZER_SETTINGS
 
 if TYPE_CHECKING:
-    from bert_tf.model.backends.plain import Plain
     from bert_tf.model.heads import MaskedWordModel
     from bert_tf.run.telemetry import Telemetry
     from bert_tf.tasks.pretraining.evaluation import Scorer
@@ -46,7 +45,8 @@ class PretrainingTask(Task):
     tokenizer_files: Mapping[str, str] = {}
 
     def __init__(self, no_next_sentence: bool):
-        self.no_next_sentence = no_next_sentence
+        self.no_next_sentence, kind = no_next_sentence, "MaskedWord" if no_next_sentence else "Pretraining"
+        self.model, self.objective = f"bert_tf.model.heads:{kind}Model", f"bert_tf.model.losses:{kind}Objective"
 
     @classmethod
     def from_settings(cls, config: PretrainingConfig, options: PretrainingOptions) -> PretrainingTask:
@@ -119,16 +119,6 @@ class PretrainingTask(Task):
     @property
     def held_out(self) -> str | None:  # type: ignore[override]
         return self.held_out_instances.fingerprint() if self.held_out_instances else None
-
-    def make_model(self, config: BertConfig, backend: Plain, seed: int) -> MaskedWordModel:
-        from bert_tf.model.heads import MaskedWordModel, PretrainingModel
-
-        return (MaskedWordModel if self.no_next_sentence else PretrainingModel)(config, backend, seed)
-
-    def make_objective(self) -> Any:
-        from bert_tf.model.losses import MaskedWordObjective, PretrainingObjective
-
-        return MaskedWordObjective() if self.no_next_sentence else PretrainingObjective()
 
     def identity(self, run: Run) -> Facts:
         return {"data": self.instances.fingerprint(run.config.packing)}

@@ -77,7 +77,7 @@ def test_no_text_is_passed_over_in_silence(tmp_path):
     path = write(tmp_path / "train.jsonl", json_lines(fields, dict(fields, notes=None)))
     questions, note = read(path)
     assert questions == [("a", ["c", "d"], 0)] * 2
-    assert "not read: 'why' (2), 'background' (2), 'notes' (1); --fields names those that are" in note
+    assert "not read: 'why' (2), 'background' (2), 'notes' (1)" in note
 
 
 @pytest.mark.parametrize("label", [-1, "", None])
