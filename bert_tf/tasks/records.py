@@ -124,3 +124,8 @@ def as_label(value: Any, name: str) -> str:
     if fault := fault_of_label(label):
         raise ValueError(f"{name} is {label!r:.80}: {fault}")
     return label
+
+
+def about(path: Path, *notes: str) -> str:
+    """A line about a file for each note that is not empty."""
+    return "\n".join(f"{path}: {note}" for note in notes if note)

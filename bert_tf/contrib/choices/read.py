@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from bert_tf.base.errors import BadRecords, UserError
 from bert_tf.base.fields import Fields, UnreadFields, repeated
 from bert_tf.base.files import check_file
-from bert_tf.tasks.records import JSON_SUFFIXES, as_label, as_text, json_objects, read_csv
+from bert_tf.tasks.records import JSON_SUFFIXES, about, as_label, as_text, json_objects, read_csv
 
 NAME_A_FILE = "name a .csv file with SWAG's columns, or JSON lines (.jsonl) with a context and its choices"
 _FULL = ("gold-ending", "distractor-0", "distractor-1", "distractor-2")
@@ -66,7 +66,7 @@ def parse_fields(text: str | None) -> dict[str, str]:
 def read_questions(
     path: Path, *, needs_labels: bool, fields: str | None = None, max_bad_records: int = 0, limit: int | None = None
 ) -> tuple[list[Question], str]:
-    """All questions of a file, or the first `limit`, and a line about them. All have as many choices as the first.
+    """All questions of a file, or the first `limit`, and lines about them. All have as many choices as the first.
 
     Args:
       needs_labels: whether the right choices must be known.
@@ -95,8 +95,8 @@ def read_questions(
             break
     if not good:
         raise UserError(f"{path} holds no question that can be used; {NAME_A_FILE}")
-    size = f"{path}: {len(good):,} questions with {len(good[0].choices)} choices each"
-    return good, "; ".join(filter(None, [size, bad.describe(), unread.describe()]))
+    size = f"{len(good):,} questions with {len(good[0].choices)} choices each"
+    return good, about(path, size, bad.describe(), unread.describe())
 
 
 def _records(path: Path) -> Iterator[tuple[int, Fields]]:

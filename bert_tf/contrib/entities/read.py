@@ -21,7 +21,7 @@ from bert_tf.base.errors import BadRecords, UserError
 from bert_tf.base.fields import Fields, UnreadFields
 from bert_tf.base.files import check_file, decoded_lines
 from bert_tf.contrib.entities.labels import Scheme, fault_of, find_scheme
-from bert_tf.tasks.records import JSON_SUFFIXES, as_text, json_objects
+from bert_tf.tasks.records import JSON_SUFFIXES, about, as_text, json_objects
 
 NAME_A_FILE = "name a file with a token and its label in each line, or JSON lines"
 _DOCUMENT, _COMMENT = "-DOCSTART-", "#"
@@ -42,13 +42,7 @@ class Sentences(NamedTuple):
     tokens: list[list[str]]
     labels: list[list[str]] | None
     scheme: Scheme | None  # None: there are no labels
-    notes: list[str]  # about what was left out
-
-    def describe(self) -> str:
-        """The notes, and a line with the numbers of sentences, tokens and entities, and the labels' scheme."""
-        size = f"{len(self.tokens):,} sentences, {sum(map(len, self.tokens)):,} tokens"
-        size += f", labels by {self.scheme}" if self.scheme else ""
-        return "\n".join(f"{self.path}: {note}" for note in [*self.notes, size])
+    about: str  # lines about what was left out, the numbers of sentences, tokens and entities, and the scheme
 
 
 def read_sentences(
@@ -107,8 +101,9 @@ def read_sentences(
         mixed = ", ".join(f"{each!r} in line {line}" for each, line in first_lines.items() if str(each)[0] in "ESMLU")
         raise UserError(f"{path} mixes IOBES and BILOU ({mixed:.300}); write all labels in one of these schemes")
     like_tokens = comments and f"{len(comments):,} line(s) that begin with # are comments, the first is {comments[0]}"
-    notes = [bad.describe(), unread.describe(), like_tokens or ""]
-    return Sentences(path, texts, labels, scheme, [*filter(None, notes)])
+    size = f"{len(texts):,} sentences, {sum(map(len, texts)):,} tokens" + (f", labels by {scheme}" if scheme else "")
+    notes = about(path, bad.describe(), unread.describe(), like_tokens or "", size)
+    return Sentences(path, texts, labels, scheme, notes)
 
 
 def _are_numbered(sentences: list[list[_Token]]) -> bool:

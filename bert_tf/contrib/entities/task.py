@@ -70,7 +70,7 @@ class EntityTask(FinetuningTask):
             for path in paths
         ]
         _check_schemes([*self.contents.get(TRAIN, ()), *files])
-        return files, "\n".join(file.describe() for file in files)
+        return files, "\n".join(file.about for file in files)
 
     def fit(self) -> str:
         """Sets `labels`, in the order of the weights' classes if these have them, and `keeps_head`.
@@ -158,7 +158,7 @@ class EntityTask(FinetuningTask):
         if not spans:  # nothing but control characters
             return
         tokens = [text[start:end] for start, end in spans]
-        rows, outputs = ask([Sentences(Path(), [tokens], None, None, [])])
+        rows, outputs = ask([Sentences(Path(), [tokens], None, None, "")])
         logits_KxC = rows.token_logits(*outputs)
         sure_W = np.ones(len(spans))
         sure_W[rows.has_piece_W] = probabilities(logits_KxC).max(axis=1)

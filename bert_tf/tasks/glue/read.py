@@ -53,14 +53,8 @@ class Examples(NamedTuple):
     labels: list[str] | None
     lines: list[int]  # line numbers in the file
     indices: list[str]  # the file's own numbers, or 0, 1, ...
-    notes: list[str]  # what was left out
+    notes: list[str]  # about what was left out, and the numbers of rows; some are empty
     targets_F: np.ndarray | None = None  # what `targets` makes of the labels
-
-    def describe(self) -> str:
-        """The notes, and a line with the number of rows, and of those with each of the commonest labels."""
-        counts = ", ".join(f"{label}: {count:,}" for label, count in collections.Counter(self.labels).most_common(8))
-        size = f"{len(self.lines):,} rows" + (f" ({counts})" if counts else "")
-        return "\n".join(f"{self.path}: {note}" for note in [*self.notes, size])
 
 
 def read_examples(
@@ -88,7 +82,7 @@ def read_examples(
         names, records = _named(path, records, task, columns)
     allowed = 0 if not wants_labels else task.max_bad_records if max_bad_records is None else max_bad_records
     examples = _collect(path, records, names, columns, task=task, bad=BadRecords(allowed, "record", str(path)))
-    return examples._replace(notes=[*filter(None, [note, *examples.notes, unread.describe()])])
+    return examples._replace(notes=[note, unread.describe(), *examples.notes])
 
 
 def _collect(
@@ -134,7 +128,9 @@ def _collect(
     if not lines:
         raise UserError("; ".join([f"{path} holds no record that can be used", *filter(None, notes)]))
     labels = read[num_texts] if len(read) > num_texts else None
-    return Examples(path, tuple(read[:num_texts]), labels, lines, numbers, notes)
+    commonest = ", ".join(f"{label}: {count:,}" for label, count in collections.Counter(labels).most_common(8))
+    size = f"{len(lines):,} rows" + (f" ({commonest})" if labels else "")
+    return Examples(path, tuple(read[:num_texts]), labels, lines, numbers, [*notes, size])
 
 
 def _json_records(path: Path, task: TextTask, columns: Sequence[str], unread: UnreadFields) -> Iterator[Record]:

@@ -17,6 +17,7 @@ from bert_tf.tasks.glue.metrics import describe_predictions, score
 from bert_tf.tasks.glue.read import Examples, check_variety, find_labels, read_examples, targets
 from bert_tf.tasks.glue.settings import SETTINGS, ClassifierOptions
 from bert_tf.tasks.glue.tasks import CUSTOM, TextTask, custom_task, find_files, find_task
+from bert_tf.tasks.records import about
 from bert_tf.tasks.rows import TextRows, make_text_rows
 from bert_tf.tasks.task import Facts
 
@@ -57,7 +58,7 @@ class GlueTask(FinetuningTask):
         examples = read_examples(paths[0], self.task, wants_labels=wants_labels, max_bad_records=most, quoting=quoting)
         if use.startswith(EVAL):
             examples = examples._replace(targets_F=targets(examples, self.task))
-        return examples, examples.describe()
+        return examples, about(paths[0], *examples.notes)
 
     def fit(self) -> str:
         """Gives the task its labels, in the order of the model's classes."""

@@ -16,6 +16,7 @@ from bert_tf.settings.declaration import pick, settings_of
 from bert_tf.settings.training import FinetuningConfig
 from bert_tf.tasks.finetuning import EVAL, TRAIN, Ask, Conclusion, FinetuningTask, Outputs, files_of_mode
 from bert_tf.tasks.prompt import typed_lines
+from bert_tf.tasks.records import about
 from bert_tf.tasks.squad.decode import decode
 from bert_tf.tasks.squad.examples import NAME_A_FILE, Example, read_examples, require_answers, sound_answers
 from bert_tf.tasks.squad.features import Windows, count_unreachable, make_windows
@@ -71,10 +72,10 @@ class SquadTask(FinetuningTask):
         return questions, note
 
     def _examples(self, path: Path) -> tuple[list[Example], str]:
-        """The questions, and a line about what is not read, or ""."""
+        """The questions, and a line about what is not read."""
         unread = UnreadFields()
         examples = read_examples(path, version_2_with_negative=self.decoding.version_2_with_negative, unread=unread)
-        return examples, (named := unread.describe()) and f"{path}: {named}"
+        return examples, about(path, unread.describe())
 
     def make_rows(self, use: str, run: Run) -> Windows:
         """The windows, from the run folder's cache if it has them."""

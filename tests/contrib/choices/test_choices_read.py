@@ -27,7 +27,10 @@ def test_swags_csv(tmp_path, change):
     test = write(tmp_path / "test.csv", change(swag(SWAG, with_labels=False)))
     questions, note = read(test, needs_labels=False)
     assert {question.label for question in questions} == {None}
-    assert "test.csv: 3 questions with 4 choices each; fields with text that are not read: 'video-id' (3), " in note
+    assert (
+        "test.csv: fields with text that are not read: 'video-id' (3), " in note
+        and "test.csv: 3 questions with 4" in note
+    )
     assert content(tmp_path / "train.csv", limit=1) == EXPECTED[:1]
 
 
@@ -189,7 +192,7 @@ def test_a_question_with_a_fault_is_named_or_left_out(tmp_path, fields, message)
     path = write(tmp_path / "train.jsonl", json_lines(GOOD, GOOD, fields, GOOD))
     refused(f"train.jsonl, line 3: {message}", read, path)
     questions, note = read(path, max_bad_records=1)
-    assert len(questions) == 3 and "3 questions with 3 choices each; 1 question(s) left out: line 3: " in note
+    assert len(questions) == 3 and "train.jsonl: 1 question(s) left out: line 3: " in note
 
 
 def test_other_faults_of_files(tmp_path):

@@ -69,7 +69,7 @@ def test_a_comment_with_as_many_columns_as_a_token_is_none(tmp_path, between, co
     path = write(tmp_path / "train.conll", "\n\n".join(f"{comment}\n{lines}" for lines in sentences))
     read_back = read(path)
     assert content(read_back) == EXPECTED
-    assert f"{path}: {len(EXPECTED)} line(s) that begin with # are comments, the first is 1\n" in read_back.describe()
+    assert f"{path}: {len(EXPECTED)} line(s) that begin with # are comments, the first is 1\n" in read_back.about
 
 
 def test_bmes_is_iobes_with_another_letter(tmp_path):
@@ -106,7 +106,7 @@ def test_json_lines(tmp_path, field, tags_of):
 def test_fields_with_text_that_are_not_read_are_named(tmp_path):
     lines = '{"tokens": ["a"], "tags": ["O"], "tag": ["B-X"]}\n{"tokens": ["b"], "tags": ["B-X"], "id": "7"}'
     path = write(tmp_path / "train.jsonl", lines)
-    assert read(path).describe().startswith(f"{path}: fields with text that are not read: 'tag' (1)\n")
+    assert read(path).about.startswith(f"{path}: fields with text that are not read: 'tag' (1)\n")
 
 
 def test_tokens_without_labels_can_be_labelled_and_nothing_else(tmp_path):
@@ -156,7 +156,7 @@ def test_a_fault_is_refused_with_its_line_or_left_out_and_named(tmp_path, name, 
     sentence = f'\n{{"tokens": ["z"]{labels}}}' if name == "a.jsonl" else "\nz\tI-X\n"
     kept = read(write(path, text + sentence), max_bad_records=1, **options)
     assert kept.tokens[-1] == ["z"]
-    assert kept.describe().startswith(f"{path}: 1 sentence(s) left out: line ")
+    assert kept.about.startswith(f"{path}: 1 sentence(s) left out: line ")
 
 
 # The outer labels and, last, those within them.
@@ -178,4 +178,4 @@ def test_what_no_line_can_mend(tmp_path, text, message):
 def test_a_line_says_what_was_found(tmp_path):
     path = write(tmp_path / "a.tsv", columns() + "\na\tO\nb\tI-T\n")
     broken = "IOB2 (10 entities, 1 of them not by its rules, read as conlleval does)"
-    assert read(path).describe() == f"{path}: 5 sentences, 27 tokens, labels by {broken}"
+    assert read(path).about == f"{path}: 5 sentences, 27 tokens, labels by {broken}"
