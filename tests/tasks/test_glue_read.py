@@ -138,6 +138,7 @@ def test_broken_lines_are_skipped_up_to_a_limit(tmp_path):
     refused(one, read, tmp_path, "RTE", *lines, labels=False, max_bad_records=2)
     swallowing = 'text,kind\na,b\n"c,b\nd",f,e\ng,b\n'  # counts as the two lines that it goes over
     refused("now .*line 4: 3 columns .* .--quoting", own, tmp_path, "own.csv", swallowing, max_bad_records=1)
+    assert own(tmp_path, "own.csv", 'text,kind\n"a\nb",c\n\nd,e\n').lines == [2, 5]
     missing = '{"text": "a", "kind": "b"}\n{"text": "c"}\n'
     assert own(tmp_path, "own.jsonl", missing, max_bad_records=1).texts == (["a"],)
     # The published file of QQP has some.

@@ -165,10 +165,9 @@ def find_files(task: TextTask, use: str, data_dir: str | None, given: str | None
         raise UserError(f"--data_dir, or {flag}, is required")
     files = {}
     for use_and_part, names in task.file_names(use).items():
-        present = [Path(data_dir) / name for name in names if (Path(data_dir) / name).is_file()]
-        if not present:
+        files[use_and_part] = [path for name in names if (path := Path(data_dir) / name).is_file()][:1]
+        if not files[use_and_part]:
             command = f", or make it with data/bertPrep.py --action {task.made_by} --dataset {task.name}"
             way_out = f"name a file with {flag}, another folder{'' if task.is_custom else command}"
             raise UserError(f"--data_dir={data_dir} has no {' or '.join(names)}; {way_out}")
-        files[use_and_part] = present[:1]
     return files

@@ -5,6 +5,7 @@ import pytest
 
 from bert_tf.contrib.choices.read import read_questions
 from bert_tf.contrib.choices.rows import make_choice_rows
+from bert_tf.tasks.rows import make_text_rows
 from bert_tf.text.wordpiece import FullTokenizer
 from tests.choice_data import json_lines, make_questions, swag, write, write_model
 from tests.refusals import refused
@@ -202,25 +203,17 @@ def test_other_faults_of_files(tmp_path):
     refused("does not exist; name a .csv", read, tmp_path / "none.csv")
 
 
-@pytest.mark.parametrize("max_seq_length", [6, 9, 30])
+@pytest.mark.parametrize("max_seq_length", [6, 30])
 def test_rows_are_pairs_of_context_and_choice(tmp_path, max_seq_length):
-    """`[CLS] context [SEP] start choice [SEP]`, of which the longer part is cut."""
+    """Of a question's choices in their order, each as `make_text_rows` makes them."""
     tokenizer = FullTokenizer(write_model(tmp_path) / "vocab.txt", True)
-    path = write(tmp_path / "train.csv", swag(SWAG))
-    rows = make_choice_rows(read(path)[0], tokenizer, max_seq_length)
+    rows = make_choice_rows(read(write(tmp_path / "train.csv", swag(SWAG)))[0], tokenizer, max_seq_length)
     batch = rows.batch(np.array([[2, 0], [1, 1]]))
     assert batch["input_ids"].shape == (2, 2, 4, max_seq_length)
     assert batch["labels"].tolist() == [[SWAG[2][3], SWAG[0][3]], [SWAG[1][3]] * 2]
     for number, place in ((2, (0, 0)), (0, (0, 1)), (1, (1, 0))):
         context, choices, _ = EXPECTED[number]
-        for choice, text in enumerate(choices):
-            first, second = context.split(), text.split()
-            while len(first) + len(second) > max_seq_length - 3:
-                (first if len(first) > len(second) else second).pop()
-            tokens = ["[CLS]", *first, "[SEP]", *second, "[SEP]"]
-            ids = batch["input_ids"][place][choice]
-            assert [tokenizer.inv_vocab[token] for token in ids[: len(tokens)]] == tokens
-            assert not ids[len(tokens) :].any()
-            assert batch["input_mask"][place][choice].sum() == len(tokens)
-            assert batch["segment_ids"][place][choice].sum() == len(second) + 1
-            assert rows.num_tokens[number] >= len(tokens)
+        pairs = make_text_rows(([context] * 4, choices), None, tokenizer, max_seq_length)
+        for name, values in pairs.batch(np.arange(4)).items():
+            np.testing.assert_array_equal(batch[name][place], values)
+        assert rows.num_tokens[number] == pairs.num_tokens.max()
