@@ -32,8 +32,8 @@ _KNOWN = {
 }
 _NONE = ("None", "", "-1", "[]")  # what labels are where they are not published
 _OTHER_FORMS = (
-    "the questions are in a list 'questions' (RACE) or an object 'question' (ARC, CommonsenseQA): docs/fine_tuning.md "
-    "says how to write them with a text 'question' in each line"
+    "the questions are in a list 'questions' (RACE) or an object 'question' (ARC, CommonsenseQA, OpenBookQA): "
+    "docs/fine_tuning.md says how to write them with a text 'question' in each line"
 )
 _NAME_FIELDS = (
     "name the fields with --fields=context=FIELD,start=FIELD,choices=FIELD,label=FIELD (for choices in fields of their "
