@@ -135,6 +135,10 @@ class FinetuningTask(Task):
         with run.workers.keep_alive():
             return self.rows_of(self.contents[use], show_progress=run.workers.is_chief)
 
+    def remark(self, use: str, rows: Any) -> str:
+        """What to say of the rows of the files for a `use`, or ""."""
+        return ""
+
     def meaning(self) -> Facts:
         """What the model's classes mean, for files beside the weights; empty if the head tells it."""
         return {}
@@ -237,8 +241,11 @@ class FinetuningTask(Task):
         for note in filter(None, notes):
             run.say(note)
         for use, paths in self.files.items():
-            self.rows[use] = self.make_rows(use, run)
-            run.say(self.tokenizer.count_unknown(self.rows[use].tokens).describe(", ".join(map(str, paths))))
+            rows, source = self.make_rows(use, run), ", ".join(map(str, paths))
+            self.rows[use] = rows
+            if remark := self.remark(use, rows):
+                run.say(f"{source}: {remark}")
+            run.say(self.tokenizer.count_unknown(rows.tokens).describe(source))
 
     def cached(self, run: Run, kind: type[Arrays], make: Callable[[], Arrays], *key: object) -> Arrays:
         """Rows from the run folder's cache, or made by `make` if the cache lacks them.

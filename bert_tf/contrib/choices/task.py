@@ -19,7 +19,7 @@ from bert_tf.settings.training import FinetuningConfig
 from bert_tf.tasks.finetuning import PREDICT, TRAIN, Ask, Conclusion, FinetuningTask, Outputs
 from bert_tf.tasks.prompt import typed_lines
 from bert_tf.tasks.scores import mean_loss, probabilities, shown_probabilities, tsv
-from bert_tf.tasks.task import Facts, Run
+from bert_tf.tasks.task import Facts
 
 _SWAG_CHOICES = 4
 
@@ -47,13 +47,10 @@ class ChoiceTask(FinetuningTask):
     def rows_of(self, content: Sequence[Question], *, show_progress: bool = False) -> ChoiceRows:
         return make_choice_rows(content, self.tokenizer, self.max_seq_length, show_progress=show_progress)
 
-    def make_rows(self, use: str, run: Run) -> ChoiceRows:
-        rows: ChoiceRows = super().make_rows(use, run)
-        if num_alike := int((rows.first_alike_FxN() < np.arange(rows.num_choices)).any(axis=1).sum()):
-            alike = f"{num_alike:,} question(s) have choices that are alike within {self.max_seq_length} tokens"
-            way_out = "the first of them counts; a larger --max_seq_length may tell them apart"
-            run.say(f"{self.files[use][0]}: {alike}; {way_out}")
-        return rows
+    def remark(self, use: str, rows: ChoiceRows) -> str:
+        num_alike = (rows.first_alike_FxN() < np.arange(rows.num_choices)).any(axis=1).sum()
+        alike = f"{num_alike:,} question(s) have choices that are alike within {self.max_seq_length} tokens"
+        return f"{alike}; the first of them counts; a larger --max_seq_length may tell them apart" if num_alike else ""
 
     def fixed(self) -> Facts:
         return {**super().fixed(), **({"fields": self.fields} if self.fields else {})}

@@ -29,7 +29,7 @@ from bert_tf.settings.training import FinetuningConfig
 from bert_tf.tasks.finetuning import PREDICT, TRAIN, Ask, Conclusion, FinetuningTask, Outputs
 from bert_tf.tasks.prompt import typed_lines
 from bert_tf.tasks.scores import mean_loss, probabilities
-from bert_tf.tasks.task import Facts, Run
+from bert_tf.tasks.task import Facts
 from bert_tf.text.basic_tokenizer import Casing, spans_of_words
 
 _BREAKS = re.compile(r"[\t\r\n]")  # within a token of JSON
@@ -110,12 +110,10 @@ class EntityTask(FinetuningTask):
         classes_W = self.classes_of(labels) if labels else None
         return make_entity_rows(sentences, classes_W, self.tokenizer, self.max_seq_length, show_progress=show_progress)
 
-    def make_rows(self, use: str, run: Run) -> EntityRows:
-        rows = super().make_rows(use, run)
-        if num_without := len(rows.rows_W) - int(rows.has_piece_W.sum()):
-            source = ", ".join(map(str, self.files[use]))
-            run.say(f"{source}: {num_without:,} token(s) of which the tokenizer leaves nothing: labelled {OUTSIDE}")
-        return rows
+    def remark(self, use: str, rows: EntityRows) -> str:
+        num_without = len(rows.rows_W) - int(rows.has_piece_W.sum())
+        without = f"{num_without:,} token(s) of which the tokenizer leaves nothing: labelled {OUTSIDE}"
+        return without if num_without else ""
 
     @property
     def num_classes(self) -> int:  # type: ignore[override]

@@ -93,12 +93,13 @@ class SquadTask(FinetuningTask):
             )
 
         allows_none = self.decoding.version_2_with_negative
-        windows = self.cached(run, Windows, make, path, self.features, allows_none, is_training)
+        return self.cached(run, Windows, make, path, self.features, allows_none, is_training)
+
+    def remark(self, use: str, rows: Windows) -> str:
         longest = self.decoding.max_answer_length
-        if number := count_unreachable(self.contents[use], windows, longest):
-            unreachable = f"{number:,} question(s) have only answers of more tokens than --max_answer_length={longest}"
-            run.say(f"{path}: {unreachable}, so they cannot be answered rightly; a larger number reaches them")
-        return windows
+        number = count_unreachable(self.contents[use], rows, longest)
+        unreachable = f"{number:,} question(s) have only answers of more tokens than --max_answer_length={longest}"
+        return f"{unreachable}, so they cannot be answered rightly; a larger number reaches them" if number else ""
 
     def rows_of(self, content: Sequence[Example], *, show_progress: bool = False) -> Windows:
         return make_windows(content, self.tokenizer, self.features, is_training=False, show_progress=show_progress)
