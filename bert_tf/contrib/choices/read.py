@@ -129,7 +129,7 @@ def _question(fields: Fields, named: Mapping[str, str], unread: UnreadFields) ->
         context, start = start, None
     texts, labels = _texts_and_labels(choices or [], unread)
     if context is None or len(texts) < 2:
-        raise ValueError(f"{len(texts)} choice(s) for the context {context!r:.40}; {shown}")
+        raise ValueError(f"the context is {context!r:.40}, and there are {len(texts)} choices; {shown}")
     if labels and (len(labels) != len(texts) or repeated(labels)):
         raise ValueError(f"{len(texts)} choices have the labels {', '.join(labels):.60}: each must have its own")
     context, start, *texts = (as_text(value, "a text") for value in (context, start or "", *texts))

@@ -107,7 +107,7 @@ FAULTS = [
     (dict(GOOD, label=["A"]), r"the right choice is \['A'\], but"),
     (
         dict(GOOD, endings=["c"]),
-        "1 choice.s. for the context 'a'; the fields are 'context', 'endings', 'label'; name .* with --fields",
+        "the context is 'a', and there are 1 choices; the fields are 'context', 'endings', .*--fields",
     ),
     (dict(GOOD, endings=["c", "d", " "]), r"one of the choices is empty: \['c', 'd', ' '\]"),
     (dict(GOOD, endings=["c", ["d"], "e"]), r"a text is \[.d.\], or missing; it must be a text or a number"),
@@ -115,7 +115,7 @@ FAULTS = [
     (dict(GOOD, endings=dict(text=["c", "d"], label="AB")), r"a text is \[.c., .d.\], or missing"),
     (
         dict(premise="a", choice1="b", choice2="c", label=0),
-        "0 choice.s. for the context None; the fields are 'premise', 'choice1'",
+        "the context is None, and there are 0 choices; the fields are 'premise', 'choice1'",
     ),
     # More than one field for one thing, with other content in each.
     (dict(GOOD, answer=1), "'label' is 2 and 'answer' is 1, but only one can be read; name .*--fields"),
