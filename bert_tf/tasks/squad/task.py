@@ -47,7 +47,7 @@ class SquadTask(FinetuningTask):
     def from_settings(cls, config: FinetuningConfig, options: SquadOptions) -> SquadTask:
         files, context, context_file = files_of_mode(config, options), "", options.context_file
         if EVAL in files and options.eval is False:
-            raise UserError("--mode=eval scores, --noeval does not, and --eval_steps needs scores; leave --noeval out")
+            raise UserError("--mode=eval and --eval_steps score, --noeval does not; leave it out")
         if options.mode == "interactive" and context_file:
             check_file(Path(context_file), "name a text file with --context_file")
             context = "".join(line for _, line in decoded_lines(Path(context_file)))
