@@ -93,7 +93,7 @@ def answers(settings: dict[str, Any]) -> Callable[[], list[str]]:
     from bert_tf.settings.training import compute_dtype
     from bert_tf.tasks.predict import Predictor, compile_model
     from bert_tf.tasks.squad.decode import DecodeSettings, decode
-    from bert_tf.tasks.squad.examples import Example, Paragraph
+    from bert_tf.tasks.squad.examples import Example
     from bert_tf.tasks.squad.features import FeatureSettings, make_windows
     from bert_tf.text.wordpiece import FullTokenizer
 
@@ -105,7 +105,7 @@ def answers(settings: dict[str, Any]) -> Callable[[], list[str]]:
     windows = FeatureSettings(settings["max_seq_length"])
     decoding = DecodeSettings(max_answer_length=settings["max_answer_length"])
     examples = [
-        Example(str(number), question, Paragraph(context), None)
+        Example(str(number), question, context, None)
         for number, (question, context) in enumerate(read_questions(settings))
     ]
     predictor = Predictor(

@@ -135,6 +135,10 @@ class FinetuningTask(Task):
         with run.workers.keep_alive():
             return self.rows_of(self.contents[use], show_progress=run.workers.is_chief)
 
+    def remark(self, use: str, rows: Any) -> str:
+        """What to say of the rows of the files for a `use`, or ""."""
+        return ""
+
     def meaning(self) -> Facts:
         """What the model's classes mean, for files beside the weights; empty if the head tells it."""
         return {}
@@ -237,8 +241,11 @@ class FinetuningTask(Task):
         for note in filter(None, notes):
             run.say(note)
         for use, paths in self.files.items():
-            self.rows[use] = self.make_rows(use, run)
-            run.say(self.tokenizer.count_unknown(self.rows[use].tokens).describe(", ".join(map(str, paths))))
+            rows, source = self.make_rows(use, run), ", ".join(map(str, paths))
+            self.rows[use] = rows
+            if remark := self.remark(use, rows):
+                run.say(f"{source}: {remark}")
+            run.say(self.tokenizer.count_unknown(rows.tokens).describe(source))
 
     def cached(self, run: Run, kind: type[Arrays], make: Callable[[], Arrays], *key: object) -> Arrays:
         """Rows from the run folder's cache, or made by `make` if the cache lacks them.
@@ -290,9 +297,11 @@ class FinetuningTask(Task):
         return size // model.config.hidden_size * (1 if self.head.uses_pooler else self.max_seq_length)
 
     def make_scorer(self, run: Run, model: keras.Model) -> Predictor:
-        from bert_tf.tasks.predict import make_predictor
+        from bert_tf.tasks.predict import ROWS_PER_COMPILATION, Predictor, compile_model
 
-        return make_predictor(model, run.workers, self.max_seq_length, run.options.predict_batch_size, self.head)
+        batch_size, by_position = run.options.predict_batch_size, not self.head.uses_pooler
+        cost = ROWS_PER_COMPILATION[model.backend.scope]
+        return Predictor(compile_model(model), run.workers, self.max_seq_length, batch_size, by_position, cost)
 
     def evaluate(self, predictor: Predictor, telemetry: Telemetry, update: int) -> dict[str, float]:
         concluded = [self._conclude(predictor, use, update)[1] for use in self.scored_uses]

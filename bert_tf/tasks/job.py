@@ -170,8 +170,7 @@ def predict_with_export(job: Job, workers: Workers, folder: Path) -> None:
             raise UserError(f"{folder / SETTINGS_FILE}: {error}; export the model again") from None
     task.weights = weights
     with _opened(dataclasses.replace(job, task=task), workers) as (run, _, telemetry):
-        stated = ", ".join(f"{name} {value}" for name, value in task.export_settings().items())
-        telemetry.note(f"predicting with {folder}: {stated}")
+        telemetry.note(f"predicting with {folder}, as its {SETTINGS_FILE} says")
         batch_size, by_position = exported.batch_size or run.options.predict_batch_size, not task.head.uses_pooler
         predictor = Predictor(
             exported, workers, task.max_seq_length, batch_size, by_position, rows_per_compilation=None

@@ -11,13 +11,12 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Sequence
-from typing import Any, Callable, NamedTuple
+from typing import Callable, NamedTuple
 
 import numpy as np
 
 from bert_tf.base.progress import Progress
 from bert_tf.base.tensorflow import keras, tf
-from bert_tf.interchange.heads import Head
 from bert_tf.interchange.saved_model import INPUTS
 from bert_tf.ranks.workers import Workers
 from bert_tf.tasks.rows import TaskRows
@@ -71,12 +70,6 @@ def compile_model(model: keras.Model) -> Compute:
     )
 
 
-def make_predictor(model: keras.Model, workers: Workers, max_length: int, batch_size: int, head: Head) -> Predictor:
-    """The predictor of a model with a task's head."""
-    cost, by_position = ROWS_PER_COMPILATION[model.backend.scope], not head.uses_pooler
-    return Predictor(compile_model(model), workers, max_length, batch_size, by_position, cost)
-
-
 @dataclasses.dataclass
 class Predictor:
     """A trained model, or one that is being trained, as what computes a task's rows, on all ranks together.
@@ -118,52 +111,45 @@ class Predictor:
         """
         workers, batch_size = self.workers, self.batch_size
         groups, first = self.batches(rows.num_tokens), workers.rank * batch_size
-        work = [(length, batches[:, first : first + batch_size]) for length, batches in groups]
-        results: list[list[list[np.ndarray]]] = []  # by length, batch and output
+        order = np.concatenate([batches for _, batches in groups])
+        results: list[list[np.ndarray]] = []  # by batch and output
         batch_secs: list[float] = []
-        total, is_silent = sum(len(mine) for _, mine in work), not workers.is_chief
-        progress = Progress(total=total, unit="batches", description="predicting", disable=is_silent)
+        progress = Progress(total=len(order), unit="batches", description="predicting", disable=not workers.is_chief)
         with workers.keep_alive(), progress:
-            for length, mine in work:
-                results.append([])
-                for batch, numbers in enumerate(mine):
+            for length, batches in groups:
+                for batch, numbers in enumerate(batches[:, first : first + batch_size]):
                     started = time.perf_counter()
-                    results[-1].append(self._compute(rows, numbers, length))
+                    results.append(self._compute(rows, numbers, length))
                     if batch > 0:  # the first one includes compilation
                         batch_secs.append(time.perf_counter() - started)
                     progress.update(1)
-        outputs: list[Any] = [None] * len(results[0][0])
-        for (length, group), batches in zip(groups, results):
-            for number, parts in enumerate(zip(*batches)):
-                width = parts[0].shape[1:]
-                by_rank = workers.gather(np.concatenate(parts).ravel()).reshape(-1, len(group), batch_size, *width)
-                everyone = by_rank.swapaxes(0, 1).reshape(-1, *width)
-                if outputs[number] is None:
-                    shape = [len(rows.num_tokens), *([self.max_length, *width[1:]] if self.by_position else width)]
-                    outputs[number] = np.full(shape, NO_LOGIT, everyone.dtype)
-                if self.by_position:
-                    outputs[number][group.ravel(), :length] = everyone
-                else:
-                    outputs[number][group.ravel()] = everyone
-        return Predicted(self._without_padding(outputs, rows), batch_secs, batch_size * workers.size)
+        outputs = []
+        for mine in map(np.concatenate, zip(*results)):
+            shape = mine.shape[1:]
+            everyone = workers.gather(mine.ravel()).reshape(workers.size, len(order), batch_size, *shape)
+            output = np.empty([len(rows.num_tokens), *shape], mine.dtype)
+            output[order.ravel()] = everyone.swapaxes(0, 1).reshape(-1, *shape)
+            outputs.append(output)
+        return Predicted(tuple(outputs), batch_secs, batch_size * workers.size)
 
     def predict_each(self, rows: TaskRows) -> tuple[np.ndarray, ...]:
         """The outputs for a few rows, one after the other."""
         each = (self._compute(rows, np.array([row]), self.max_length) for row in range(len(rows.num_tokens)))
-        return self._without_padding([*map(np.concatenate, zip(*each))], rows)
-
-    def _without_padding(self, outputs: Sequence[np.ndarray], rows: TaskRows) -> tuple[np.ndarray, ...]:
-        """Changes the outputs [F, S, ...] where a row has no token."""
-        if self.by_position:
-            for output in outputs:
-                output[np.arange(self.max_length) >= np.asarray(rows.num_tokens)[:, None]] = NO_LOGIT
-        return tuple(outputs)
+        return tuple(map(np.concatenate, zip(*each)))
 
     def _compute(self, rows: TaskRows, numbers: np.ndarray, length: int) -> list[np.ndarray]:
         """The outputs for the rows `numbers` [B], of which no token is beyond `length`."""
         inputs = rows.batch(numbers)
         features = {name: tf.constant(inputs[name][..., :length]) for name in INPUTS}
-        return [output.numpy() for output in self.compute(features)]
+        outputs = [output.numpy() for output in self.compute(features)]
+        if not self.by_position:
+            return outputs
+        is_token_BxS = np.arange(self.max_length) < rows.num_tokens[numbers][:, None]
+        whole = []
+        for output in outputs:
+            whole.append(np.full([*is_token_BxS.shape, *output.shape[2:]], NO_LOGIT, output.dtype))
+            whole[-1][is_token_BxS] = output[is_token_BxS[:, :length]]
+        return whole
 
     def speed(self) -> dict[str, float]:
         """As `Predicted.speed`, of all that was predicted at the latest update."""
@@ -194,16 +180,13 @@ class Predictor:
         steps = range(_LENGTH_STEP, self.max_length + _LENGTH_STEP, _LENGTH_STEP)
         lengths = [min(step, self.max_length) for step in steps if step - _LENGTH_STEP < longest[-1]]
         num_up_to = [0, *np.searchsorted(longest, lengths, side="right")]
-        compilation, global_batch_size = (
-            self.rows_per_compilation * self.max_length,
-            self.batch_size * self.workers.size,
-        )
+        compilation = self.rows_per_compilation * self.max_length
+        global_batch_size = self.batch_size * self.workers.size
         best: list[tuple[float, list[int]]] = [(0.0, [])]  # cost of the batches up to each length, and the lengths
-        for number, length in enumerate(lengths, 1):
-            costs = []
-            for before in range(number):
-                num_batches = int(num_up_to[number] - num_up_to[before])
-                costs.append(best[before][0] + num_batches * global_batch_size * length + compilation)
-            before = int(np.argmin(costs))
-            best.append((costs[before], [*best[before][1], length]))
+        for length, num_batches in zip(lengths, num_up_to[1:]):
+            longer = [
+                (cost + float(num_batches - num_before) * global_batch_size * length + compilation, [*chosen, length])
+                for (cost, chosen), num_before in zip(best, num_up_to)
+            ]
+            best.append(min(longer, key=lambda each: each[0]))
         return best[-1][1]

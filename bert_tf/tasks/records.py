@@ -11,7 +11,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,14 +32,14 @@ _ONE_A_LINE = (
 class Record(NamedTuple):
     line: int  # number of the record's first line, from 1
     fields: list[Any]  # texts; of JSON anything
-    num_lines: int = 1
+    lines: Sequence[str] = ("",)  # as they stand in the file
 
 
 def read_plain(path: Path, delimiter: str) -> Iterator[Record]:
     """Lines without quoting. Blank lines are skipped."""
     for number, line in decoded_lines(path):
         if line.strip(" \r\n"):
-            yield Record(number, line.rstrip("\r\n").split(delimiter))
+            yield Record(number, line.rstrip("\r\n").split(delimiter), (line,))
 
 
 def read_csv(path: Path, delimiter: str, way_out: str = "") -> Iterator[Record]:
@@ -47,29 +47,25 @@ def read_csv(path: Path, delimiter: str, way_out: str = "") -> Iterator[Record]:
 
     Raises: UserError, which ends with `way_out`, for a quotation mark at a wrong place.
     """
-    return (Record(lines[0][0], fields, len(lines)) for lines, fields in _parsed(path, delimiter, way_out))
-
-
-def _parsed(path: Path, delimiter: str, way_out: str = "") -> Iterator[tuple[list[tuple[int, str]], list[str]]]:
-    """The lines of each record with their numbers, and its fields."""
     csv.field_size_limit(sys.maxsize)
-    used: list[tuple[int, str]] = []
+    first, used = 1, list[str]()  # of a record: the number of its first line, and its lines
 
     def take() -> Iterator[str]:
         # A carriage return inside a line is white space, and a NUL nothing, as they are to BERT's tokenizer; the csv
         # module refuses the one, and in Python 3.10 the other.
-        for number, line in decoded_lines(path):
-            used.append((number, line))
+        for _, line in decoded_lines(path):
+            used.append(line)
             yield line.rstrip("\r\n").replace("\r", " ").replace("\0", "") + "\n"
 
     try:
         for fields in csv.reader(take(), delimiter=delimiter, strict=True):
             if fields:
-                yield used.copy(), fields
+                yield Record(first, fields, used.copy())
+            first += len(used)
             used.clear()
     except csv.Error as error:
         rule = f"quotation marks must enclose whole fields, and be doubled inside them{way_out}"
-        raise UserError(f"{path}, line {used[0][0]}: {error}; {rule}") from None
+        raise UserError(f"{path}, line {first}: {error}; {rule}") from None
 
 
 def find_quoting(path: Path, delimiter: str) -> tuple[str, str]:
@@ -86,8 +82,8 @@ def find_quoting(path: Path, delimiter: str) -> tuple[str, str]:
     whole = re.compile(rf"{field}(?:{delimiter}{field})*\r?\n?")
     num_columns, is_certain, is_doubtful = 0, False, False
     try:
-        for lines, fields in _parsed(path, delimiter):
-            text = "".join(line for _, line in lines)
+        for _, fields, lines in read_csv(path, delimiter):
+            text = "".join(lines)
             is_certain = is_certain or (not num_columns and '"' in text)
             num_columns = num_columns or len(fields)
             if len(fields) != num_columns or not whole.fullmatch(text):
@@ -98,8 +94,8 @@ def find_quoting(path: Path, delimiter: str) -> tuple[str, str]:
     except UserError:
         return NO_QUOTING, ""
     if is_certain and not is_doubtful:
-        return CSV_QUOTING, f"{path}: its quotation marks follow CSV's rules; --quoting=none takes them as text"
-    return NO_QUOTING, f"{path}: its quotation marks are taken as text; --quoting=csv reads them by CSV's rules"
+        return CSV_QUOTING, "its quotation marks follow CSV's rules; --quoting=none takes them as text"
+    return NO_QUOTING, "its quotation marks are taken as text; --quoting=csv reads them by CSV's rules"
 
 
 def json_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -128,3 +124,8 @@ def as_label(value: Any, name: str) -> str:
     if fault := fault_of_label(label):
         raise ValueError(f"{name} is {label!r:.80}: {fault}")
     return label
+
+
+def about(path: Path, *notes: str) -> str:
+    """A line about a file for each note that is not empty."""
+    return "\n".join(f"{path}: {note}" for note in notes if note)

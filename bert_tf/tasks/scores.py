@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import csv
+import io
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +24,23 @@ class Counts(NamedTuple):
         return {"precision": precision, "recall": recall, "f1": f1}
 
 
+def total(counts: Iterable[Counts]) -> Counts:
+    return Counts(*map(sum, zip((0, 0, 0), *counts)))
+
+
+def scores_of(counts: Mapping[str, Counts]) -> dict[str, float]:
+    """Those of all together, and with its name and "_" in front those of each that has a name."""
+    named = {"": total(counts.values()), **{f"{name}_": each for name, each in counts.items() if name}}
+    return {f"{name}{measure}": value for name, each in named.items() for measure, value in each.scores().items()}
+
+
+def tsv(rows: Iterable[Iterable[Any]]) -> str:
+    """A table with tabs between the columns; fields that hold tabs or quotation marks are quoted."""
+    text = io.StringIO()
+    csv.writer(text, delimiter="\t", lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
 def mean_loss(logits_FxC: np.ndarray, labels_F: np.ndarray) -> float:
     """Mean cross-entropy of classes, or mean squared error of numbers (float labels)."""
     logits_FxC = logits_FxC.astype(np.float64)
@@ -34,3 +54,8 @@ def probabilities(logits_FxC: np.ndarray) -> np.ndarray:
     """Softmax over the classes."""
     weights_FxC = np.exp(logits_FxC - logits_FxC.max(axis=1, keepdims=True))
     return weights_FxC / weights_FxC.sum(axis=1, keepdims=True)
+
+
+def shown_probabilities(logits_FxC: np.ndarray) -> np.ndarray:
+    """[C, F]: as texts with six decimals."""
+    return np.char.mod("%.6f", probabilities(logits_FxC)).T

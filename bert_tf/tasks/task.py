@@ -52,6 +52,9 @@ class Task(abc.ABC):
     Attributes:
       settings: the classes that declare its settings: those of the training, and the others.
       name: of the run in its log; "": that of its folder.
+      model, objective: ``module:class`` of the encoder, as ``model.bert``, with this task's head, and of the loss, like
+        those of `bert_tf.model.losses`. Named, since they import TensorFlow.
+      num_classes: of a head that has a number of them; None: of another one.
       main_score: the score by which checkpoints are compared, of those that `evaluate` gives.
       trains: whether there is something to train on; else trained weights are used.
       bert_config: the model's.
@@ -62,6 +65,9 @@ class Task(abc.ABC):
 
     settings: ClassVar[tuple[type, type]]
     name: ClassVar[str]
+    model: str
+    objective: str
+    num_classes: int | None = None
     main_score: ClassVar[str]
     lower_is_better: ClassVar[bool] = False
     trains: bool
@@ -98,17 +104,15 @@ class Task(abc.ABC):
     def prepare(self, run: Run) -> None:
         """Reads all files, so that mistakes show before a training of days."""
 
-    @abc.abstractmethod
     def make_model(self, config: BertConfig, backend: Plain, seed: int) -> keras.Model:
-        """The encoder, as ``model.bert``, with this task's head."""
+        return load(self.model)(config, *filter(None, [self.num_classes]), backend, seed)
 
     def num_outputs(self, model: keras.Model) -> int:
         """How many values a task's head gives for one sequence."""
         return 0
 
-    @abc.abstractmethod
     def make_objective(self) -> Any:
-        """Like those of `bert_tf.model.losses`."""
+        return load(self.objective)()
 
     @abc.abstractmethod
     def identity(self, run: Run) -> Facts:

@@ -31,7 +31,7 @@ def _has_run_from(model_dir: Path, init_checkpoint: str) -> bool:
     if not (model_dir / "checkpoints").is_dir() or not (model_dir / CONFIG).is_file():
         return False
     start = (read_config(model_dir) or {"identity": {}})["identity"].get("init_checkpoint")
-    return isinstance(start, str) and Path(start).resolve() == Path(init_checkpoint).resolve()
+    return bool(start) and Path(start).resolve() == Path(init_checkpoint).resolve()
 
 
 def find_trained_weights(model_dir: Path, init_checkpoint: str | None, head: Head) -> Weights:

@@ -158,9 +158,9 @@ MISTAKES = {
     "squad": [
         (dict(model_dir=None), "--model_dir is required"),
         (dict(mode="eval", predict_file=None), "--predict_file is required with --mode=eval"),
-        (dict(mode="eval", eval="false"), "--mode=eval scores, --noeval does not"),
+        (dict(mode="eval", eval="false"), "--mode=eval and --eval_steps score, --noeval does not"),
         (dict(do_lower_case="false"), ".*pass --do_lower_case=1 with an uncased model"),
-        (dict(eval="false", eval_steps="epoch"), "--eval_steps scores, --noeval does not"),
+        (dict(eval="false", eval_steps="epoch"), "--mode=eval and --eval_steps score, --noeval does not"),
     ],
     "classifier": [
         (dict(task_name=None), "--task_name is required"),

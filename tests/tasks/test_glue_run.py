@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
@@ -15,13 +14,10 @@ from bert_tf.model.heads import ClassifierModel
 from bert_tf.run.checkpoint import PREFIX, CheckpointFolder
 from bert_tf.tasks.finetuning import EVAL, PREDICT, TRAIN
 from bert_tf.tasks.glue.metrics import describe_predictions
-from bert_tf.tasks.glue.settings import ClassifierOptions
-from bert_tf.tasks.glue.task import GlueTask, files_for
-from bert_tf.tasks.glue.tasks import custom_task, find_task
-from bert_tf.tasks.rows import make_text_rows
-from bert_tf.text.wordpiece import FullTokenizer
+from bert_tf.tasks.glue.task import GlueTask
+from bert_tf.tasks.glue.tasks import custom_task, find_files, find_task
 from tests.glue_data import BAD, GOOD, write_cola, write_lines, write_model
-from tests.jobs import events, exported, scores_in, short_training, small_job
+from tests.jobs import events, scores_in, short_training, small_job
 from tests.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,8 +38,8 @@ def settings(**changes):
 
 def job(data, model_dir, uses=ALL, task="CoLA", folder=None, **changes):
     task = find_task(task) if isinstance(task, str) else task
-    options = ClassifierOptions(data_dir=str(data / task.name if folder is None else folder))
-    files = {use: paths for each in uses for use, paths in files_for(task, each, options).items()}
+    data_dir = str(data / task.name if folder is None else folder)
+    files = {use: paths for each in uses for use, paths in find_files(task, each, data_dir, None).items()}
     common = dict(training=settings(), task=task, files=files, max_seq_length=8)
     return small_job(GlueTask, data / "model", model_dir, **{**common, **changes})
 
@@ -83,8 +79,7 @@ def test_scoring_and_predicting_later_gives_the_same(finished, data, tmp_path, c
     assert later.run()
     assert scores_in(tmp_path) == pytest.approx(scores_in(finished), abs=1e-6)
     assert predictions(tmp_path) == predictions(finished)
-    said = capsys.readouterr().out
-    assert "dev.tsv: 8 rows (1: 4, 0: 4)" in said and "for the benchmark, name it CoLA.tsv" in said
+    assert "dev.tsv: 8 rows (1: 4, 0: 4)" in capsys.readouterr().out
 
 
 def save_untrained(folder, data, task, task_file="task.json", seed=0):
@@ -134,18 +129,6 @@ def test_numbers_are_predicted_within_their_range(data, tmp_path):
     assert describe_predictions(task, list("abc"), logits).splitlines()[1:] == ["a\t0.000", "b\t2.346", "c\t5.000"]
     own = custom_task("text", None, True)
     assert describe_predictions(own, ["0"], logits[:1]) == "index\tprediction\n0\t-1\n"
-
-
-def test_export_computes_the_same_logits(data, tmp_path):
-    model_dir = save_untrained(tmp_path / "run", data, find_task("RTE"))
-    exported_model = exported(trained_job(data, model_dir, (), task="RTE"), tmp_path / "export", "classification")
-    settings = exported_model.settings
-    assert settings["labels"] == ["entailment", "not_entailment"] and settings["max_seq_length"] == 8
-    tokenizer = FullTokenizer(tmp_path / "export/vocab.txt", settings["do_lower_case"])
-    inputs = make_text_rows((GOOD, BAD), None, tokenizer, 8).batch(np.arange(len(GOOD)))
-    model = ClassifierModel(BertConfig.from_json_file(data / "model/bert_config.json"), 2)
-    [logits] = exported_model({name: tf.constant(values) for name, values in inputs.items()})
-    np.testing.assert_allclose(logits, model(inputs), atol=1e-5)
 
 
 OWN = custom_task("text", "kind", False)
@@ -204,17 +187,6 @@ def test_relations_are_scored_without_the_class_of_none(data, tmp_path):
     names = ("precision", "recall", "f1")
     of_each = [f"{prefix}{name}" for prefix in ("", *(f"{label}_" for label in scored)) for name in names]
     assert list(scores) == ["accuracy", *of_each, "eval_loss", "global_step"]
-
-
-def test_own_labels_without_a_score(data, tmp_path):
-    rows = [(text, kind) for kind, texts in (("none", BAD), ("fine", GOOD)) for text in texts]
-    files = {EVAL: [write_own(tmp_path / "eval.jsonl", *rows)]}
-    own = custom_task("text", "kind", False, "none")
-    model_dir = save_untrained(tmp_path / "run", data, dataclasses.replace(own, labels=("fine", "none")))
-    assert trained_job(data, model_dir, (), task=own, files=files).run()
-    scores = scores_in(model_dir)
-    assert {"accuracy", "macro_f1", "fine_f1"} < set(scores) and "none_f1" not in scores
-    assert scores["f1"] == scores["fine_f1"]
 
 
 def newest(model_dir):

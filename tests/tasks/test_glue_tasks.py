@@ -23,11 +23,11 @@ def test_names_in_any_case_and_the_nearest_for_others():
 def test_files_of_a_folder_or_as_given(tmp_path):
     mrpc, mnli, cola = map(find_task, ("MRPC", "MNLI", "CoLA"))
     raw = write_lines(tmp_path / "msr_paraphrase_train.txt", "x")
-    assert find_files(mrpc, TRAIN, str(tmp_path), None) == {"": raw}
+    assert find_files(mrpc, TRAIN, str(tmp_path), None) == {TRAIN: [raw]}
     processed = write_lines(tmp_path / "train.tsv", "x")
-    assert find_files(mrpc, TRAIN, str(tmp_path), None) == {"": processed}
-    assert find_files(cola, TRAIN, None, str(raw)) == {"": raw}
-    parts = {part: write_lines(tmp_path / f"dev_{part}.tsv", "x") for part in ("matched", "mismatched")}
+    assert find_files(mrpc, TRAIN, str(tmp_path), None) == {TRAIN: [processed]}
+    assert find_files(cola, TRAIN, None, str(raw)) == {TRAIN: [raw]}
+    parts = {f"eval_{part}": [write_lines(tmp_path / f"dev_{part}.tsv", "x")] for part in ("matched", "mismatched")}
     assert find_files(mnli, EVAL, str(tmp_path), None) == parts
     folder, absent = str(tmp_path / "sub"), str(tmp_path / "absent.tsv")
     for message, *arguments in (

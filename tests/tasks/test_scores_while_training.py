@@ -165,14 +165,9 @@ def test_balanced_weights_and_those_of_a_file(tmp_path):
     file = tmp_path / "weights.json"
     file.write_text('{"c": 3, "a": 1, "b": 0.5}')
     assert weights_of(str(file), "abc", targets).tolist() == [1, 0.5, 3]
-    for text, fault in (
-        ('{"a": 1, "b": 1}', "'c' has the weight None"),
-        ('{"a": 1, "b": 1, "c": 1, "d": 1}', "'d' has the weight 1"),
-        ('{"a": 1, "b": 1, "c": 0}', "'c' has the weight 0"),
-        ('{"a": 1, "b": 1, "c": "1"}', "'c' has the weight '1'"),
-    ):
-        file.write_text(text)
-        message = f"--class_weights={file}: {fault}; it must be a JSON object .* a, b, c"
+    for wrong in ("", ', "c": 1, "d": 1', ', "c": 0', ', "c": "1"'):
+        file.write_text(text := '{"a": 1, "b": 1' + wrong + "}")
+        message = f"--class_weights={file} holds {text}; it must be a JSON object .* a, b, c"
         refused(message, weights_of, str(file), "abc", targets)
 
 

@@ -11,7 +11,7 @@ from bert_tf.contrib.entities.rows import make_entity_rows
 from bert_tf.interchange.export import export
 from bert_tf.ranks.workers import Workers
 from bert_tf.tasks.job import export_task, predict_with_export
-from bert_tf.tasks.squad.examples import Answer, Example, Paragraph
+from bert_tf.tasks.squad.examples import Answer, Example
 from bert_tf.tasks.squad.features import FeatureSettings, make_windows
 from bert_tf.text.tokenizer import open_tokenizer
 from tests.refusals import refused
@@ -48,7 +48,7 @@ def model(request, tmp_path_factory):
 def test_an_answers_tokens_have_its_characters(model, context, text):
     start = context.rindex(text)
     tokenizer = open_tokenizer(model / "own.model", do_lower_case=False)
-    examples = [Example("q", "who?", Paragraph(context), (Answer(text, start),))]
+    examples = [Example("q", "who?", context, (Answer(text, start),))]
     made = [make_windows(examples, tokenizer, FeatureSettings(128, 32, 16), is_training=on) for on in (True, False)]
     first, last = made[0].start_positions[0], made[0].end_positions[0]
     begin, end = made[1].token_starts[0, first], made[1].token_ends[0, last]

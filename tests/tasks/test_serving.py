@@ -75,7 +75,7 @@ def test_an_export_alone_gives_the_same_answers(trained, predicted, exported, tm
     other = job(trained, tmp_path / "sm", init_checkpoint=None, decoding=DecodeSettings(), features=FeatureSettings())
     capsys.readouterr()
     predict_with_export(other, Workers(), moved)
-    assert f"predicting with {moved}: task squad, max_seq_length " in capsys.readouterr().out
+    assert f"predicting with {moved}, as its settings.json says" in capsys.readouterr().out
     (texts, odds, f1), (expected_texts, expected_odds, expected_f1) = answers(tmp_path / "sm"), answers(predicted)
     assert texts == expected_texts and f1 == expected_f1
     assert odds == pytest.approx(expected_odds, abs=1e-5)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert_tf.tasks.squad.decode import DecodeSettings, decode
-from bert_tf.tasks.squad.examples import Example, Paragraph
+from bert_tf.tasks.squad.examples import Example
 from bert_tf.tasks.squad.features import FeatureSettings, make_windows
 from tests.squad_data import GOLDEN, read_golden
 
@@ -52,7 +52,7 @@ def logits_for(features, window, start, end):
 
 
 def one_row(golden, context="her brother's workshop moved"):
-    examples = [Example("q", "who ?", Paragraph(context), None)]
+    examples = [Example("q", "who ?", context, None)]
     return examples, make_windows(examples, golden[2], FeatureSettings(32, 8, 8), is_training=False), golden[2]
 
 

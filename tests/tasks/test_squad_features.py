@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.tasks.squad.examples import Answer, Example, Paragraph
+from bert_tf.tasks.squad.examples import Answer, Example
 from bert_tf.tasks.squad.features import FeatureSettings, best_windows, count_unreachable, make_windows, window_spans
 from bert_tf.text.wordpiece import FullTokenizer
 from tests.refusals import refused
@@ -35,8 +37,9 @@ def test_features_agree_with_hugging_face(golden):
         assert features.example_index[row] == expected["example_index"]
         assert [training.start_positions[row], training.end_positions[row]] == expected["answer"]
         is_context = features.token_ends[row] > 0
-        words = examples[features.example_index[row]].paragraph.word_starts
-        word_of = np.searchsorted(words, features.token_starts[row], side="right") - 1
+        words = re.finditer("[^ \t\r\n\u202f]+", examples[features.example_index[row]].context)
+        starts = [word.start() for word in words]
+        word_of = np.searchsorted(starts, features.token_starts[row], side="right") - 1
         assert np.where(is_context, word_of, -1).tolist() == expected["token_to_word"]
         assert "".join("01"[int(best)] for best in features.is_max_context[row]) == expected["max_context"]
     np.testing.assert_array_equal(training.input_ids, features.input_ids)
@@ -72,7 +75,7 @@ def test_every_token_is_best_in_the_window_that_shows_most_around_it(num_tokens,
 
 
 def example(context, answer, start, tokenized_question="who ?"):
-    return Example("q", tokenized_question, Paragraph(context), (Answer(answer, start),))
+    return Example("q", tokenized_question, context, (Answer(answer, start),))
 
 
 @pytest.mark.parametrize(
@@ -139,10 +142,9 @@ def test_answers_of_more_tokens_than_may_be_given_are_counted(tmp_path):
     context = "北京是中国的首都，北京大学位于北京海淀区" * 3
     vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(context), "who"]
     (tmp_path / "vocab.txt").write_text("\n".join(vocab), encoding="utf-8")
-    paragraph = Paragraph(context)
     lengths = ([3], [7], [7, 3], [9, 8], [])  # of each question's answers, which begin at 4
     examples = [
-        Example(str(number), "who", paragraph, tuple(Answer(context[4 : 4 + length], 4) for length in each))
+        Example(str(number), "who", context, tuple(Answer(context[4 : 4 + length], 4) for length in each))
         for number, each in enumerate(lengths)
     ]
     tokenizer, settings = FullTokenizer(tmp_path / "vocab.txt"), FeatureSettings(32, 10, 8)

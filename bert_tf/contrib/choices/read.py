@@ -9,29 +9,32 @@ from __future__ import annotations
 import itertools
 import re
 import string
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_tf.base.errors import BadRecords, UserError
 from bert_tf.base.fields import Fields, UnreadFields, repeated
 from bert_tf.base.files import check_file
-from bert_tf.tasks.records import JSON_SUFFIXES, as_label, as_text, json_objects, read_csv
+from bert_tf.tasks.records import JSON_SUFFIXES, about, as_label, as_text, json_objects, read_csv
 
 NAME_A_FILE = "name a .csv file with SWAG's columns, or JSON lines (.jsonl) with a context and its choices"
 _FULL = ("gold-ending", "distractor-0", "distractor-1", "distractor-2")
-# What the fields are called by the publishers of data sets; a field of a field has a point in its name.
+# What the fields are called by the publishers of data sets.
 _KNOWN = {
     "context": ("context", "sent1", "ctx_a", "article", "passage", "text", "paragraph", "story"),
-    "start": ("question", "sent2", "ctx_b", "question_stem", "question.stem", "questions"),  # stands before each choice
+    "start": ("question", "sent2", "ctx_b", "question_stem"),  # stands before each choice
     "choices": (
-        *("endings", "choices", "options", "question.choices"),
+        *("endings", "choices", "options"),
         *("ending0, ...", "answer0, ...", "gold-ending, ..."),  # which `_gather` makes
     ),
-    "label": ("label", "answer", "answerKey", "answers", "number of gold-ending"),
+    "label": ("label", "answer", "answerKey", "number of gold-ending"),
 }
-_RACES_LISTS = ("questions", "options", "answers")
 _NONE = ("None", "", "-1", "[]")  # what labels are where they are not published
+_OTHER_FORMS = (
+    "the questions are in a list 'questions' (RACE) or an object 'question' (ARC, CommonsenseQA, OpenBookQA): "
+    "docs/fine_tuning.md says how to write them with a text 'question' in each line"
+)
 _NAME_FIELDS = (
     "name the fields with --fields=context=FIELD,start=FIELD,choices=FIELD,label=FIELD (for choices in fields of their "
     "own: 0=FIELD,1=FIELD)"
@@ -63,7 +66,7 @@ def parse_fields(text: str | None) -> dict[str, str]:
 def read_questions(
     path: Path, *, needs_labels: bool, fields: str | None = None, max_bad_records: int = 0, limit: int | None = None
 ) -> tuple[list[Question], str]:
-    """All questions of a file, or the first `limit`, and a line about them. All have as many choices as the first.
+    """All questions of a file, or the first `limit`, and lines about them. All have as many choices as the first.
 
     Args:
       needs_labels: whether the right choices must be known.
@@ -77,49 +80,38 @@ def read_questions(
     good: list[Question] = []
     bad = BadRecords(max_bad_records, "question", str(path))
     named, unread = parse_fields(fields), UnreadFields()
-    for line, record in itertools.islice(_records(path), limit and limit + max_bad_records):
+    for line, record in _records(path):
         try:
             question = _question(record, named, unread)
             if good and len(question.choices) != len(good[0].choices):
                 raise ValueError(f"{len(question.choices)} choices, but {len(good[0].choices)} in the questions before")
             if needs_labels and question.label is None:
                 raise ValueError(f"the right choice is missing; training and scoring need it; {_NAME_FIELDS}")
-            good.append(question)
         except ValueError as fault:
             bad.add(f"line {line}: {fault}")
+            continue
+        good.append(question)
+        if len(good) == limit:
+            break
     if not good:
         raise UserError(f"{path} holds no question that can be used; {NAME_A_FILE}")
-    notes = [bad.describe(), (left := unread.describe()) and f"{left}; --fields names those that are"]
-    size = f"{path}: {len(good):,} questions with {len(good[0].choices)} choices each"
-    return good[:limit], "; ".join(filter(None, [size, *notes]))
+    size = f"{len(good):,} questions with {len(good[0].choices)} choices each"
+    return good, about(path, size, bad.describe(), unread.describe())
 
 
 def _records(path: Path) -> Iterator[tuple[int, Fields]]:
     """The fields of each question, with its line; none for a line with more or fewer than the header."""
-    suffix = path.suffix.lower()
-    if suffix in JSON_SUFFIXES:
-        yield from ((line, fields) for line, content in json_objects(path) for fields in _flat(content))
-    elif suffix == ".csv":
-        header: list[str] = []
-        for line, fields, _ in read_csv(path, ","):
-            if header:
-                yield line, Fields(dict(zip(header, fields)) if len(fields) == len(header) else {})
-            elif name := repeated(fields):
+    if path.suffix.lower() in JSON_SUFFIXES:
+        yield from ((line, Fields(content)) for line, content in json_objects(path))
+    elif path.suffix.lower() == ".csv":
+        lines = read_csv(path, ",")
+        for line, header, _ in itertools.islice(lines, 1):
+            if name := repeated(header):
                 raise UserError(f"{path}, line {line}: the column {name!r} occurs twice; rename one of them")
-            header = header or fields
+            for number, values, _ in lines:
+                yield number, Fields(dict(zip(header, values)) if len(values) == len(header) else {})
     else:
         raise UserError(f"{path}: its name says nothing about its form; {NAME_A_FILE}")
-
-
-def _flat(content: dict[str, Any]) -> Iterator[Fields]:
-    """The fields of each question in an object."""
-    if isinstance(content.get("question"), dict):  # of ARC and CommonsenseQA
-        content.update({f"question.{name}": value for name, value in content.pop("question").items()})
-    lists = {name: content[name] for name in _RACES_LISTS if content.get(name) and isinstance(content[name], list)}
-    if "questions" in lists and len({*map(len, lists.values())}) == 1:
-        yield from (Fields({**content, **dict(zip(lists, values))}) for values in zip(*lists.values()))
-    else:
-        yield Fields(content)
 
 
 def _question(fields: Fields, named: Mapping[str, str], unread: UnreadFields) -> Question:
@@ -130,29 +122,30 @@ def _question(fields: Fields, named: Mapping[str, str], unread: UnreadFields) ->
     for what, name in named.items():
         if fields.get(name) is None and what != "label":
             raise ValueError(f"no field {name!r}, which --fields names; {shown}")
-    if isinstance(fields.get("questions"), list):
-        raise ValueError(f"{', '.join(_RACES_LISTS)} must be lists of one length")
-    if not named.keys() - {"context", "start", "label"}:
-        _gather(fields)
-    context, start, label = (_find(fields, named, what) for what in ("context", "start", "label"))
+    if isinstance(fields.get("questions"), list) or isinstance(fields.get("question"), dict):
+        raise ValueError(_OTHER_FORMS)
+    context, start, choices, label = (_find(fields, named, what) for what in _KNOWN)
     if context is None:
         context, start = start, None
-    if context is None:
-        raise ValueError(f"no context; {shown}")
-    texts, labels = _choices(fields, named, unread)
-    if len(texts) < 2:
-        raise ValueError(f"{len(texts)} choice(s); {shown}")
+    texts, labels = _texts_and_labels(choices or [], unread)
+    if context is None or len(texts) < 2:
+        raise ValueError(f"the context is {context!r:.40}, and there are {len(texts)} choices; {shown}")
+    if labels and (len(labels) != len(texts) or repeated(labels)):
+        raise ValueError(f"{len(texts)} choices have the labels {', '.join(labels):.60}: each must have its own")
     context, start, *texts = (as_text(value, "a text") for value in (context, start or "", *texts))
-    if not all(text.strip() for text in texts):
-        raise ValueError(f"choice {[bool(text.strip()) for text in texts].index(False)} (from 0) is empty")
+    if not all(map(str.strip, texts)):
+        raise ValueError(f"one of the choices is empty: {texts!r:.80}")
     unread.add(fields, fields.read)
-    return Question(
-        context, [f"{start} {text}" if start else text for text in texts], _label(label, labels, len(texts))
-    )
+    choices = [f"{start} {text}" if start else text for text in texts]
+    return Question(context, choices, _label(label, labels, len(texts)))
 
 
 def _find(fields: Fields, named: Mapping[str, str], what: str) -> Any:
-    """The value of the field that is the "context", "start", "choices" or "label"; None if there is none."""
+    """What the fields hold that is the "context", "start", "choices" or "label"; None if there is none."""
+    if what == "choices" and what not in named:
+        if labels := [label for label in named if label not in _KNOWN]:
+            return {label: fields.one_of([named[label]]) for label in labels}
+        _gather(fields)
     known = [name for name in _KNOWN[what] if name not in named.values()]
     return fields.one_of([named[what]] if what in named else known, _NAME_FIELDS)
 
@@ -170,38 +163,30 @@ def _gather(fields: Fields) -> None:
         fields["number of gold-ending"] = 0
 
 
-def _choices(fields: Fields, named: Mapping[str, str], unread: UnreadFields) -> tuple[list[Any], list[str]]:
+def _texts_and_labels(choices: Any, unread: UnreadFields) -> tuple[list[Any], list[str]]:
     """The choices, and the labels that the file gives them, if any."""
-    if labels := [label for label in named if label not in _KNOWN]:
-        return [fields.one_of([named[label]]) for label in labels], labels
-    choices = _find(fields, named, "choices")
+    labels: list[Any] = []
     if isinstance(choices, dict):  # of texts by their labels or, as Hugging Face has it, of two lists
-        pairs: Iterable[tuple[Any, Any]] = choices.items()
-        if isinstance(names := choices.get("label"), list) and isinstance(texts := choices.get("text"), list):
-            if len(texts) != len(names):
-                raise ValueError(f"{len(texts)} texts of choices, but {len(names)} labels")
-            pairs = zip(names, texts)
-        choices = [{"label": label, "text": text} for label, text in pairs]
-    if not isinstance(choices, (list, type(None))):
+        labels, texts = list(choices), list(choices.values())
+        if {*choices} == {"label", "text"} and all(isinstance(each, list) for each in texts):
+            labels, texts = choices["label"], choices["text"]
+    elif not isinstance(choices, list):
         raise ValueError(f"the choices are {choices!r:.60}: must be a list of texts")
-    if not choices or not all(isinstance(choice, dict) for choice in choices):
-        return choices or [], []
-    for choice in choices:
-        unread.add(choice, ("text", "label"))
-    if any(choice.get("label") is not None for choice in choices):
-        labels = [as_label(choice.get("label"), "a choice's label") for choice in choices]
-        if name := repeated(labels):
-            raise ValueError(f"two choices have the label {name!r}; each must have its own")
-    return [choice.get("text") for choice in choices], labels
+    elif not all(isinstance(choice, dict) for choice in choices):
+        texts = choices
+    else:
+        for choice in choices:
+            unread.add(choice, ("text", "label"))
+        texts, labels = ([choice.get(name) for choice in choices] for name in ("text", "label"))
+        labels = labels if any(label is not None for label in labels) else []
+    return texts, [as_label(label, "a choice's label") for label in labels]
 
 
-def _label(value: Any, names: Sequence[str], num_choices: int) -> int | None:
-    """The number of the right choice; None: not known."""
-    text, numbers, letters = str(value), list(map(str, range(num_choices))), string.ascii_uppercase[:num_choices]
-    for known in (names,) if names else (numbers, list(letters)):
-        if text in known:
-            return known.index(text)
-    if text in _NONE:
+def _label(value: Any, labels: list[str], num_choices: int) -> int | None:
+    """The number of the right choice; None: not known. Without `labels` it is its number from 0, or its letter."""
+    names = labels or [*map(str, range(num_choices)), *string.ascii_uppercase[:num_choices]]
+    if str(value) in names:
+        return names.index(str(value)) % num_choices
+    if str(value) in _NONE:
         return None
-    expected = ", ".join(map(repr, names)) or f"0 to {numbers[-1]}, or A to {letters[-1]}"
-    raise ValueError(f"the right choice is {value!r:.40}, but the choices are {expected}; {_NAME_FIELDS}")
+    raise ValueError(f"the right choice is {value!r:.40}, but the choices are {', '.join(names):.80}; {_NAME_FIELDS}")

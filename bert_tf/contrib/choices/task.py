@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,13 +18,8 @@ from bert_tf.memory.plan import Workload
 from bert_tf.settings.training import FinetuningConfig
 from bert_tf.tasks.finetuning import PREDICT, TRAIN, Ask, Conclusion, FinetuningTask, Outputs
 from bert_tf.tasks.prompt import typed_lines
-from bert_tf.tasks.scores import mean_loss, probabilities
-from bert_tf.tasks.task import Facts, Run
-
-if TYPE_CHECKING:
-    from bert_tf.model.backends.plain import Plain
-    from bert_tf.model.heads import ChoiceModel
-    from bert_tf.model.losses import ClassificationObjective
+from bert_tf.tasks.scores import mean_loss, probabilities, shown_probabilities, tsv
+from bert_tf.tasks.task import Facts
 
 _SWAG_CHOICES = 4
 
@@ -37,40 +32,25 @@ class ChoiceTask(FinetuningTask):
     max_bad_records: int = 0
 
     settings, name, head, num_texts, main_score = SETTINGS, "choices", CHOICES, 2, "accuracy"
+    model, objective = "bert_tf.model.heads:ChoiceModel", "bert_tf.model.losses:ClassificationObjective"
 
     @classmethod
     def workload(cls, config: FinetuningConfig, options: ChoiceOptions, bert_config: BertConfig, **_: int) -> Workload:
         num_choices = _SWAG_CHOICES
         if options.train_file:
-            how: dict[str, Any] = {"fields": options.fields, "max_bad_records": options.max_bad_records, "limit": 1}
-            num_choices = len(read_questions(Path(options.train_file), needs_labels=True, **how)[0][0].choices)
+            num_choices = len(_read(options, options.train_file, needs_labels=True, limit=1)[0][0].choices)
         return super().workload(config, options, bert_config, num_choices=num_choices)
 
     def read(self, use: str, paths: Sequence[Path]) -> tuple[list[Question], str]:
-        options: dict[str, Any] = {"fields": self.fields, "max_bad_records": self.max_bad_records}
-        return read_questions(paths[0], needs_labels=use != PREDICT, **options)
+        return _read(self, paths[0], needs_labels=use != PREDICT)
 
     def rows_of(self, content: Sequence[Question], *, show_progress: bool = False) -> ChoiceRows:
         return make_choice_rows(content, self.tokenizer, self.max_seq_length, show_progress=show_progress)
 
-    def make_rows(self, use: str, run: Run) -> ChoiceRows:
-        rows: ChoiceRows = super().make_rows(use, run)
-        num_alike = int((rows.first_alike_FxN() < np.arange(rows.num_choices)).any(axis=1).sum())
-        if num_alike:
-            alike = f"{num_alike:,} question(s) have choices that are alike within {self.max_seq_length} tokens"
-            way_out = "the first of them counts; a larger --max_seq_length may tell them apart"
-            run.say(f"{self.files[use][0]}: {alike}; {way_out}")
-        return rows
-
-    def make_model(self, config: BertConfig, backend: Plain, seed: int) -> ChoiceModel:
-        from bert_tf.model.heads import ChoiceModel
-
-        return ChoiceModel(config, backend, seed)
-
-    def make_objective(self) -> ClassificationObjective:
-        from bert_tf.model.losses import ClassificationObjective
-
-        return ClassificationObjective()
+    def remark(self, use: str, rows: ChoiceRows) -> str:
+        num_alike = (rows.first_alike_FxN() < np.arange(rows.num_choices)).any(axis=1).sum()
+        alike = f"{num_alike:,} question(s) have choices that are alike within {self.max_seq_length} tokens"
+        return f"{alike}; the first of them counts; a larger --max_seq_length may tell them apart" if num_alike else ""
 
     def fixed(self) -> Facts:
         return {**super().fixed(), **({"fields": self.fields} if self.fields else {})}
@@ -84,7 +64,9 @@ class ChoiceTask(FinetuningTask):
         [scores_FxN], labels_F = outputs, self.rows[use].labels_F
         # What is alike has the same score, whatever the rounding in its place of a batch; the first one is chosen.
         scores_FxN = np.take_along_axis(scores_FxN, self.rows[use].first_alike_FxN(), axis=1)
-        files = {"predictions.tsv": "".join(_prediction_lines(scores_FxN, labels_F))}
+        numbers = [np.arange(len(scores_FxN)), scores_FxN.argmax(axis=1), *([] if labels_F is None else [labels_F])]
+        header = ["index", "prediction", "label"][: len(numbers)] + list(map(str, range(scores_FxN.shape[1])))
+        files = {"predictions.tsv": tsv([header, *zip(*numbers, *shown_probabilities(scores_FxN))])}
         about = f"choices for {len(scores_FxN):,} questions"
         if labels_F is None:
             return Conclusion(files, about, ["not scored: not all right choices are known"])
@@ -101,11 +83,9 @@ class ChoiceTask(FinetuningTask):
                     print(f"{-value:7.3f}  {choice}", flush=True)
 
 
-def _prediction_lines(scores_FxN: np.ndarray, labels_F: np.ndarray | None) -> Iterator[str]:
-    """A header, and for each question its number, the choice, the right one if known, and each one's probability."""
-    right = [] if labels_F is None else [labels_F]
-    columns = [np.arange(len(scores_FxN)), scores_FxN.argmax(axis=1), *right]
-    header = ["index", "prediction", "label"][: len(columns)]
-    yield "\t".join([*header, *map(str, range(scores_FxN.shape[1]))]) + "\n"
-    for *numbers, values_N in zip(*columns, probabilities(scores_FxN)):
-        yield "\t".join([*map(str, numbers), *(f"{value:.6f}" for value in values_N)]) + "\n"
+def _read(
+    settings: Any, path: str | Path, *, needs_labels: bool, limit: int | None = None
+) -> tuple[list[Question], str]:
+    """As `read_questions`, by the settings of a task or its options."""
+    fields, most = settings.fields, settings.max_bad_records
+    return read_questions(Path(path), needs_labels=needs_labels, fields=fields, max_bad_records=most, limit=limit)

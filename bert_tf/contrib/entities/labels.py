@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from bert_tf.base.fields import fault_of_label
-from bert_tf.tasks.scores import Counts
+from bert_tf.tasks.scores import Counts, scores_of, total
 
 OUTSIDE = "O"
 _LETTERS = {"IOB2": "BIO", "IOB1": "BIO", "IOBES": "BIMOES", "BILOU": "BILOU"}
@@ -127,32 +127,29 @@ Labels = Sequence[Sequence[str]]  # of each token of each sentence
 
 
 def count_entities(true: Labels, predicted: Labels, read: Callable[[Sequence[str]], list[Entity]]) -> dict[str, Counts]:
-    """By type, and of all types as the first, ""; correct are those with the right type, first and last token."""
+    """By type; correct are those with the right type, first and last token."""
     counts: tuple[collections.Counter[str], ...] = tuple(collections.Counter() for _ in range(3))
     for pair in zip(true, predicted):
-        ours, theirs = (set(read(labels)) for labels in pair)
+        ours, theirs = map(set, map(read, pair))
         for counter, entities in zip(counts, (ours, theirs, ours & theirs)):
             counter.update(entity.type for entity in entities)
-    by_type = {kind: Counts(*(counter[kind] for counter in counts)) for kind in sorted(counts[0] | counts[1])}
-    return {"": Counts(*(sum(counter.values()) for counter in counts)), **{k: v for k, v in by_type.items() if k}}
+    return {kind: Counts(*(counter[kind] for counter in counts)) for kind in sorted(counts[0] | counts[1])}
 
 
 def score(true: Labels, predicted: Labels, scheme: str) -> dict[str, float]:
     """ "accuracy" over the tokens, and "precision", "recall", "f1" of entities as seqeval counts them by default; with
     "strict_" in front, in its mode "strict"; with a type and "_" in front of the measure, of that type."""
     num_right = sum(sum(map(str.__eq__, *pair)) for pair in zip(true, predicted))
-    scores = {"accuracy": num_right / max(sum(map(len, true)), 1)}
-    for mode, read in (("", read_entities), ("strict_", functools.partial(read_strictly, scheme=scheme))):
-        for kind, counts in count_entities(true, predicted, read).items():
-            prefix = f"{mode}{kind}_" if kind else mode
-            scores.update({f"{prefix}{name}": value for name, value in counts.scores().items()})
-    return scores
+    strict = scores_of(count_entities(true, predicted, functools.partial(read_strictly, scheme=scheme)))
+    return {
+        "accuracy": num_right / max(sum(map(len, true)), 1),
+        **scores_of(count_entities(true, predicted, read_entities)),
+        **{f"strict_{name}": value for name, value in strict.items()},
+    }
 
 
 def describe_counts(true: Labels, predicted: Labels) -> str:
     """The counts in the wording of the program conlleval, which scripts parse."""
-    num_true, num_predicted, num_correct = count_entities(true, predicted, read_entities)[""]
-    return (
-        f"processed {sum(map(len, true))} tokens with {num_true} phrases; found: {num_predicted} phrases; correct: "
-        f"{num_correct}."
-    )
+    num_true, num_predicted, num_correct = total(count_entities(true, predicted, read_entities).values())
+    found = f"found: {num_predicted} phrases; correct: {num_correct}."
+    return f"processed {sum(map(len, true))} tokens with {num_true} phrases; {found}"

@@ -69,7 +69,7 @@ def make_entity_rows(
     tokens = list(itertools.chain.from_iterable(sentences))
     # Each different token is cut to pieces once: a text has far fewer of them than tokens.
     numbers = {token: number for number, token in enumerate(dict.fromkeys(tokens))}
-    ids, sizes = tokenize_texts(list(numbers), tokenizer, show_progress=show_progress, unit="different tokens")
+    ids, sizes = tokenize_texts(list(numbers), tokenizer, show_progress=show_progress)
     number_W = np.fromiter(map(numbers.__getitem__, tokens), np.int64, len(tokens))
     kept_W = np.minimum(sizes[number_W], room)  # of a token that alone is longer than a row, the beginning
     before = np.concatenate([[0], np.cumsum(kept_W)])  # pieces before each token

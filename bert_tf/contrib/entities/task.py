@@ -7,13 +7,11 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import split_paths
-from bert_tf.bert_config import BertConfig
 from bert_tf.contrib.entities.labels import (
     OUTSIDE,
     all_labels,
@@ -31,13 +29,8 @@ from bert_tf.settings.training import FinetuningConfig
 from bert_tf.tasks.finetuning import PREDICT, TRAIN, Ask, Conclusion, FinetuningTask, Outputs
 from bert_tf.tasks.prompt import typed_lines
 from bert_tf.tasks.scores import mean_loss, probabilities
-from bert_tf.tasks.task import Facts, Run
+from bert_tf.tasks.task import Facts
 from bert_tf.text.basic_tokenizer import Casing, spans_of_words
-
-if TYPE_CHECKING:
-    from bert_tf.model.backends.plain import Plain
-    from bert_tf.model.heads import TokenModel
-    from bert_tf.model.losses import TokenObjective
 
 _BREAKS = re.compile(r"[\t\r\n]")  # within a token of JSON
 
@@ -51,6 +44,7 @@ class EntityTask(FinetuningTask):
     labels: Sequence[str] = dataclasses.field(default=(), init=False)  # in the order of the model's classes
 
     settings, name, head, main_score = SETTINGS, "entities", TOKENS, "f1"
+    model, objective = "bert_tf.model.heads:TokenModel", "bert_tf.model.losses:TokenObjective"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -65,15 +59,18 @@ class EntityTask(FinetuningTask):
         return task
 
     def read(self, use: str, paths: Sequence[Path]) -> tuple[list[Sentences], str]:
-        options: dict[str, Any] = {
-            "known": self.labels or None,
-            "needs_labels": use != PREDICT,
-            "label_names": _label_names(self.label_names),
-            "max_bad_records": self.max_bad_records,
-        }
-        files = [read_sentences(path, **options) for path in paths]
+        files = [
+            read_sentences(
+                path,
+                known=self.labels or None,
+                needs_labels=use != PREDICT,
+                label_names=_label_names(self.label_names),
+                max_bad_records=self.max_bad_records,
+            )
+            for path in paths
+        ]
         _check_schemes([*self.contents.get(TRAIN, ()), *files])
-        return files, "\n".join(file.describe() for file in files)
+        return files, "\n".join(file.about for file in files)
 
     def fit(self) -> str:
         """Sets `labels`, in the order of the weights' classes if these have them, and `keeps_head`.
@@ -113,22 +110,14 @@ class EntityTask(FinetuningTask):
         classes_W = self.classes_of(labels) if labels else None
         return make_entity_rows(sentences, classes_W, self.tokenizer, self.max_seq_length, show_progress=show_progress)
 
-    def make_rows(self, use: str, run: Run) -> EntityRows:
-        rows = super().make_rows(use, run)
-        if num_without := len(rows.rows_W) - int(rows.has_piece_W.sum()):
-            source = ", ".join(map(str, self.files[use]))
-            run.say(f"{source}: {num_without:,} token(s) of which the tokenizer leaves nothing: labelled {OUTSIDE}")
-        return rows
+    def remark(self, use: str, rows: EntityRows) -> str:
+        num_without = len(rows.rows_W) - int(rows.has_piece_W.sum())
+        without = f"{num_without:,} token(s) of which the tokenizer leaves nothing: labelled {OUTSIDE}"
+        return without if num_without else ""
 
-    def make_model(self, config: BertConfig, backend: Plain, seed: int) -> TokenModel:
-        from bert_tf.model.heads import TokenModel
-
-        return TokenModel(config, len(self.labels), backend, seed)
-
-    def make_objective(self) -> TokenObjective:
-        from bert_tf.model.losses import TokenObjective
-
-        return TokenObjective()
+    @property
+    def num_classes(self) -> int:  # type: ignore[override]
+        return len(self.labels)
 
     def meaning(self) -> Facts:
         return {"task_name": self.name, "labels": list(self.labels)}

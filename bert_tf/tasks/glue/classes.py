@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -79,10 +80,10 @@ def weights_of(class_weights: str, labels: Sequence[str], targets_F: np.ndarray)
         return len(targets_F) / ((counts_C > 0).sum() * np.maximum(counts_C, 1))
     rule = 'it must be a JSON object of each label, and no other, with a number above 0, as {"no": 1, "yes": 5}'
     weights = read_json_object(Path(class_weights), rule)
-    wrong = [name for name, value in weights.items() if type(value) not in (int, float) or not 0 < value < np.inf]
-    if wrong := [*sorted({*labels} ^ {*weights}), *wrong]:
-        fault = f"{wrong[0]!r} has the weight {weights.get(wrong[0])!r}"
-        raise UserError(f"--class_weights={class_weights}: {fault}; {rule}; the labels are {', '.join(labels[:20])}")
+    are_numbers = all(type(value) in (int, float) and 0 < value < np.inf for value in weights.values())
+    if {*weights} != {*labels} or not are_numbers:
+        shown = f"{json.dumps(weights):.500}; {rule}; the labels are {', '.join(labels[:20])}"
+        raise UserError(f"--class_weights={class_weights} holds {shown}")
     return np.array([weights[label] for label in labels], np.float64)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Mapping
 from typing import Callable
@@ -11,7 +9,7 @@ from typing import Callable
 import numpy as np
 
 from bert_tf.tasks.glue.tasks import TextTask
-from bert_tf.tasks.scores import Counts, mean_loss, probabilities
+from bert_tf.tasks.scores import Counts, mean_loss, scores_of, shown_probabilities, tsv
 
 
 def accuracy(predicted_N: np.ndarray, true_N: np.ndarray) -> float:
@@ -39,11 +37,8 @@ def scores_of_classes(predicted_N: np.ndarray, true_N: np.ndarray, classes: Mapp
     counts = {}
     for number, name in classes.items():
         is_true_N, is_predicted_N = true_N == number, predicted_N == number
-        counts[f"{name}_"] = Counts(
-            *(int(np.sum(each)) for each in (is_true_N, is_predicted_N, is_true_N & is_predicted_N))
-        )
-    counts = {"": Counts(*(sum(each) for each in zip(*counts.values()))), **counts}
-    return {f"{prefix}{name}": value for prefix, each in counts.items() for name, value in each.scores().items()}
+        counts[name] = Counts(*(int(np.sum(each)) for each in (is_true_N, is_predicted_N, is_true_N & is_predicted_N)))
+    return scores_of(counts)
 
 
 def matthews_correlation(predicted_N: np.ndarray, true_N: np.ndarray) -> float:
@@ -52,9 +47,8 @@ def matthews_correlation(predicted_N: np.ndarray, true_N: np.ndarray) -> float:
     0 if all predictions, or all truths, are of one class.
     """
     # In Python's integers, which are exact and do not overflow.
-    labels = np.union1d(predicted_N, true_N)
-    predicted = [int(np.sum(predicted_N == label)) for label in labels]
-    true = [int(np.sum(true_N == label)) for label in labels]
+    num_labels = int(max(predicted_N.max(), true_N.max())) + 1
+    predicted, true = (np.bincount(values_N, minlength=num_labels).tolist() for values_N in (predicted_N, true_N))
     num, num_right = len(true_N), int(np.sum(predicted_N == true_N))
     covariance = num_right * num - sum(p * t for p, t in zip(predicted, true))
     spread = (num**2 - sum(p * p for p in predicted)) * (num**2 - sum(t * t for t in true))
@@ -102,20 +96,13 @@ def score(task: TextTask, logits_FxC: np.ndarray, truths_F: np.ndarray) -> dict[
 
 def describe_predictions(task: TextTask, indices: list[str], logits_FxC: np.ndarray) -> str:
     """The text of ``test_results.tsv``; for a custom task with a column of probabilities for each class."""
-    header = ["index", "prediction"]
-    lines: list[list[str]]
+    header, columns = ["index", "prediction"], [indices]
     if task.is_regression:
         numbers_F = np.clip(logits_FxC[:, 0], *(task.range or (-np.inf, np.inf)))
-        lines = [
-            [index, f"{number:.3f}" if task.range else f"{number:.6g}"] for index, number in zip(indices, numbers_F)
-        ]
+        columns.append([f"{number:.3f}" if task.range else f"{number:.6g}" for number in numbers_F])
     else:
-        lines = [[index, task.labels[number]] for index, number in zip(indices, logits_FxC.argmax(axis=1))]
-    if task.is_custom and not task.is_regression:
-        header += task.labels
-        lines = [
-            [*line, *(f"{value:.6f}" for value in values)] for line, values in zip(lines, probabilities(logits_FxC))
-        ]
-    text = io.StringIO()
-    csv.writer(text, delimiter="\t", lineterminator="\n").writerows([header, *lines])
-    return text.getvalue()
+        columns.append([task.labels[number] for number in logits_FxC.argmax(axis=1)])
+        if task.is_custom:
+            header += task.labels
+            columns += shown_probabilities(logits_FxC).tolist()
+    return tsv([header, *zip(*columns)])

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import collections
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,7 +25,6 @@ from bert_tf.tasks.records import (
     CSV_QUOTING,
     DELIMITERS,
     JSON_SUFFIXES,
-    NO_QUOTING,
     Record,
     as_label,
     as_text,
@@ -38,14 +37,12 @@ from bert_tf.tasks.records import (
 # Columns are found by their content in this many of a file's first lines.
 _SAMPLE = 1000
 _INDEX_COLUMNS = ("index", "id")
-_NUM_NAMED = 20  # an error names so many labels
-_QUOTING = " (--quoting=none takes quotation marks as text, --quoting=csv as the enclosure of fields)"
-_DELIMITED = "; a .csv has commas between the columns, a .tsv tabs"
-_NAME_COLUMNS = (
-    "name the file's columns with --text_columns and --label_column and, if it has no header, all with --columns; "
-    f"{_DELIMITED[2:]}, and --quoting=csv takes quotation marks off"
+_OTHER_COLUMNS = (
+    "for other names use --task_name=custom with --text_columns, --label_column and, without a header, --columns; a "
+    ".csv has commas between its columns, a .tsv tabs; --quoting=csv takes quotation marks off"
 )
-_NUM_COUNTED = 8  # and a line about a file the numbers of so many
+_NUM_NAMED = 20  # an error names so many labels
+_FLOAT32 = float(np.finfo(np.float32).min), float(np.finfo(np.float32).max)
 
 
 class Examples(NamedTuple):
@@ -56,15 +53,8 @@ class Examples(NamedTuple):
     labels: list[str] | None
     lines: list[int]  # line numbers in the file
     indices: list[str]  # the file's own numbers, or 0, 1, ...
-    notes: list[str]  # what was left out
+    notes: list[str]  # about what was left out, and the numbers of rows; some are empty
     targets_F: np.ndarray | None = None  # what `targets` makes of the labels
-
-    def describe(self) -> str:
-        """One line: the number of rows, and of each label."""
-        counts = collections.Counter(self.labels or ()).most_common(_NUM_COUNTED + 1)
-        shown = ", ".join(f"{label}: {count:,}" for label, count in counts[:_NUM_COUNTED])
-        more = ", ..." if len(counts) > _NUM_COUNTED else ""
-        return f"{self.path}: {len(self.lines):,} rows" + (f" ({shown}{more})" if shown else "")
 
 
 def read_examples(
@@ -81,100 +71,66 @@ def read_examples(
     Raises:
       UserError: the file is empty, not UTF-8, lacks a column, or has too many bad records.
     """
-    columns = [*task.text_columns, *([task.label_column or ""] if wants_labels else [])]
-    unread = UnreadFields()
-    records, note = _records(path, task, columns, quoting, unread)
-    first = next(records, None)
-    if first is None:
-        raise UserError(f"{path} is empty; it must hold a sentence or a pair of sentences in each line")
-    names = [str(field).strip().lower() for field in first.fields]
-    may_lack_header = not task.is_custom and len(task.text_columns) == 1
-    if may_lack_header and (task.text_columns[0] not in names or any(name in task.labels for name in names)):
-        sample = [first, *itertools.islice(records, _SAMPLE)]
-        names = _names_by_content(path, [record.fields for record in sample], task, wants_labels)
-        records = itertools.chain(sample, records)
-    _check_names(f"{path}, line {first.line}", names, columns, task=task)
+    columns, unread = [*task.text_columns, *([task.label_column or ""] if wants_labels else [])], UnreadFields()
+    if task.is_custom and path.suffix.lower() in JSON_SUFFIXES:
+        if quoting or task.columns:
+            raise UserError(f"{path} holds JSON, which has its own quotes and names; leave --quoting and --columns out")
+        names, records, note = columns, _json_records(path, task, columns, unread), ""
+    else:
+        records, note = _table(path, task, quoting)
+        columns = [column.lower() for column in columns]
+        names, records = _named(path, records, task, columns)
     allowed = 0 if not wants_labels else task.max_bad_records if max_bad_records is None else max_bad_records
-    bad = BadRecords(allowed, "record", str(path))
-    examples = _collect(path, records, names, columns=columns, task=task, bad=bad)
-    way_out = (named := unread.describe()) and f"{path}: {named}; --text_columns names those that are"
-    return examples._replace(notes=[*filter(None, [note]), *examples.notes, *filter(None, [way_out])])
+    examples = _collect(path, records, names, columns, task=task, bad=BadRecords(allowed, "record", str(path)))
+    return examples._replace(notes=[note, unread.describe(), *examples.notes])
 
 
 def _collect(
     path: Path,
-    records: Iterator[Record],
+    records: Iterable[Record],
     names: Sequence[str],
-    *,
     columns: Sequence[str],
+    *,
     task: TextTask,
     bad: BadRecords,
 ) -> Examples:
-    """The records with the columns `names`, of which `columns` are read."""
-    places = [names.index(column.lower()) for column in columns]
+    """The records with the columns `names`, of which `columns` are read: the texts and, if wanted, the label."""
+    places, num_texts = [names.index(column) for column in columns], len(task.text_columns)
     index = next((names.index(name) for name in _INDEX_COLUMNS if name in names), None)
-    texts: tuple[list[str], ...] = tuple([] for _ in task.text_columns)
-    labels, lines, indices = list[str](), list[int](), list[str]()
+    read, lines, numbers = [list[str]() for _ in places], list[int](), list[str]()
     num_unlabelled = num_broken = 0
-    for line, fields, num_lines in records:
-        if len(fields) != len(names) and num_lines > 1:  # its quotation marks may have swallowed other records
-            fault = f"{len(fields)} columns instead of {len(names)}{_QUOTING}"
-            raise UserError(f"{path}, line {line}: {fault}; correct the line")
+    for line, fields, raw in records:
         try:
             if len(fields) != len(names):
-                hint = _QUOTING if '"' in "".join(fields) else _DELIMITED if len(fields) == 1 else ""
-                raise ValueError(f"{len(fields)} columns instead of {len(names)}{hint}")
-            values = [as_text(fields[place], names[place]) for place in places[: len(texts)]]
-            label = [as_label(fields[place], names[place]) for place in places[len(texts) :]]
+                raise ValueError(
+                    f"{len(fields)} columns instead of {len(names)} (--quoting says what quotation marks are)"
+                )
+            texts = [as_text(fields[place], names[place]) for place in places[:num_texts]]
+            label = [as_label(fields[place], names[place]) for place in places[num_texts:]]
         except ValueError as error:
-            bad.add(f"line {line}: {error}")
+            for number in range(line, line + len(raw)):  # a quotation mark may have swallowed whole records
+                bad.add(f"line {number}: {error}")
             continue
         if task.no_label in label:
             num_unlabelled += 1
             continue
-        for sentences, text in zip(texts, values):
-            sentences.append(text)
-        labels += label
-        indices.append(str(len(lines)) if index is None or index in places else fields[index])
+        for column, value in zip(read, [*texts, *label]):
+            column.append(value)
+        numbers.append(str(len(lines)) if index is None or index in places else fields[index])
         lines.append(line)
-        num_broken += num_lines > 1
+        num_broken += len(raw) > 1
     counts = {
         f"labelled {task.no_label!r}, left out": num_unlabelled,
         "with line breaks between quotation marks, kept": num_broken,
-        **{
-            f"with an empty {column!r}, kept": sum(not sentence.strip() for sentence in sentences)
-            for column, sentences in zip(task.text_columns, texts)
-        },
+        "with an empty text, kept": sum(not text.strip() for texts in read[:num_texts] for text in texts),
     }
-    notes = [f"{path}: {count:,} record(s) {state}" for state, count in counts.items() if count]
-    notes += [f"{path}: {bad.describe()}"] if bad.num else []
+    notes = [*(f"{count:,} record(s) {state}" for state, count in counts.items() if count), bad.describe()]
     if not lines:
-        raise UserError("; ".join([*notes, f"{path} holds no record that can be used"]))
-    return Examples(path, texts, labels or None, lines, indices, notes)
-
-
-def _records(
-    path: Path, task: TextTask, columns: Sequence[str], quoting: str | None, unread: UnreadFields
-) -> tuple[Iterator[Record], str]:
-    """The records of a file, the header among them, and a note about its quoting; of JSON, `unread` counts the rest."""
-    suffix = path.suffix.lower()
-    if task.is_custom and suffix in JSON_SUFFIXES:
-        if quoting or task.columns:
-            flag = f"--quoting={quoting}" if quoting else f"--columns={','.join(task.columns)}"
-            raise UserError(f"{flag}: {path} holds JSON, which has its own quotes and names; leave the flag out")
-        return itertools.chain([Record(1, list(columns))], _json_records(path, task, columns, unread)), ""
-    if task.is_custom and suffix not in DELIMITERS:
-        known = f".tsv (tabs between the columns), .csv (commas), or {', '.join(JSON_SUFFIXES)} (an object a line)"
-        raise UserError(f"{path}: the name must say its format: {known}; rename it, or unpack or convert it")
-    delimiter, note = DELIMITERS[suffix] if task.is_custom else "\t", ""
-    if quoting is None:
-        quoting = CSV_QUOTING if delimiter == "," else NO_QUOTING
-        if task.may_be_quoted and delimiter == "\t":
-            quoting, note = find_quoting(path, delimiter)
-    is_quoted = quoting == CSV_QUOTING
-    way_out = ", or are text with --quoting=none"
-    records = read_csv(path, delimiter, way_out) if is_quoted else read_plain(path, delimiter)
-    return _behind_names(path, records, task, columns) if task.columns else records, note
+        raise UserError("; ".join([f"{path} holds no record that can be used", *filter(None, notes)]))
+    labels = read[num_texts] if len(read) > num_texts else None
+    commonest = ", ".join(f"{label}: {count:,}" for label, count in collections.Counter(labels).most_common(8))
+    size = f"{len(lines):,} rows" + (f" ({commonest})" if labels else "")
+    return Examples(path, tuple(read[:num_texts]), labels, lines, numbers, [*notes, size])
 
 
 def _json_records(path: Path, task: TextTask, columns: Sequence[str], unread: UnreadFields) -> Iterator[Record]:
@@ -183,65 +139,79 @@ def _json_records(path: Path, task: TextTask, columns: Sequence[str], unread: Un
         yield Record(line, [content.get(column) for column in columns])
 
 
+def _table(path: Path, task: TextTask, quoting: str | None) -> tuple[Iterator[Record], str]:
+    """The records of a table, its header among them if it has one, and a note about its quotation marks."""
+    if task.is_custom and path.suffix.lower() not in DELIMITERS:
+        known = f".tsv (tabs between the columns), .csv (commas), or {', '.join(JSON_SUFFIXES)} (an object a line)"
+        raise UserError(f"{path}: the name must say its format: {known}; rename it, or unpack or convert it")
+    delimiter, note = DELIMITERS[path.suffix.lower()] if task.is_custom else "\t", ""
+    if quoting is None and task.may_be_quoted and delimiter == "\t":
+        quoting, note = find_quoting(path, delimiter)
+    if quoting == CSV_QUOTING or (quoting is None and delimiter == ","):
+        return read_csv(path, delimiter, ", or are text with --quoting=none"), note
+    return read_plain(path, delimiter), note
+
+
 # --- Columns -------------------------------------------------------------------------------------
 
 
-def _behind_names(path: Path, records: Iterator[Record], task: TextTask, columns: Sequence[str]) -> Iterator[Record]:
-    """The records of a file behind a header: its own or, if it has none, the names that the task knows.
+def _named(
+    path: Path, records: Iterator[Record], task: TextTask, columns: Sequence[str]
+) -> tuple[list[str], Iterator[Record]]:
+    """The names of a table's columns, in lower case, and its records without the header.
 
-    Raises: UserError where --columns gives names to a file that has a header.
+    They stand in the header or, if there is none, are those that the task knows, or are found by the content.
+
+    Raises: UserError if one of the `columns` is not there, or twice, or if --columns is given for a file with a header.
     """
-    for first in itertools.islice(records, 1):
-        has_header = {column.lower() for column in columns} <= {field.strip().lower() for field in first.fields}
-        if has_header and task.is_custom:
-            raise UserError(f"{path}, line {first.line} names the columns itself; leave --columns out")
-        score = dict(zip(task.columns, first.fields)).get(str(task.label_column), "")
-        records = itertools.chain([first], records)
-        if task.is_custom:
-            yield Record(first.line, list(task.columns))
-        elif not has_header and _number(score, *(task.range or _FLOAT32)) is not None:
-            yield Record(first.line, list(task.columns))  # some lines of the STS benchmark end with two sources
+    first = next(records, None)
+    if first is None:
+        raise UserError(f"{path} is empty; it must hold a sentence or a pair of sentences in each line")
+    place, header, behind = f"{path}, line {first.line}", [field.strip().lower() for field in first.fields], records
+    names, records = header, itertools.chain([first], records)
+    if {*columns} <= {*header}:
+        if task.is_custom and task.columns:
+            raise UserError(f"{place} names the columns itself; leave --columns out")
+        records = behind
+    elif task.columns and (task.is_custom or _score_of(first, task) is not None):
+        names = [column.lower() for column in task.columns]
+        if not task.is_custom:  # some lines of the STS benchmark end with two sources
             records = (each._replace(fields=each.fields[:7]) if len(each.fields) == 9 else each for each in records)
-    yield from records
+    elif not task.is_custom and len(task.text_columns) == 1 and task.text_columns[0] not in header:
+        sample = [*itertools.islice(records, _SAMPLE)]
+        names = _names_by_content(path, [record.fields for record in sample], task, wants_labels=len(columns) > 1)
+        records = itertools.chain(sample, records)
+    for column in columns:
+        if names.count(column) != 1:
+            fault = f"the column {column!r} occurs twice" if column in names else f"no column {column!r}"
+            shown = f"{fault} in {' | '.join(names)[:200]!r}; {task.name} reads {', '.join(columns)}"
+            raise UserError(f"{place}: {shown}; {_OTHER_COLUMNS}")
+    return names, records
 
 
-def _check_names(place: str, names: Sequence[str], columns: Sequence[str], *, task: TextTask) -> None:
-    """Raises `UserError` if a column that is read is not there, or twice; case does not count."""
-    if missing := [name for name in map(str.lower, columns) if name not in names]:
-        remedy = f"{task.name}'s files have {', '.join(task.text_columns)} and {task.label_column}: is it one of them?"
-        lacking, header = " or ".join(map(repr, missing)), repr(" | ".join(names)[:200])
-        way_out = _NAME_COLUMNS if task.is_custom else remedy
-        raise UserError(f"{place}: no column {lacking} in the header {header}; {way_out}")
-    if repeated := [name for name in map(str.lower, columns) if names.count(name) > 1]:
-        raise UserError(f"{place}: the column {repeated[0]!r} occurs twice; rename one of them")
+def _score_of(first: Record, task: TextTask) -> float | None:
+    """The number where a file without a header has it; None: there is none, as in a header."""
+    return _number(dict(zip(task.columns, first.fields)).get(str(task.label_column), ""), task)
 
 
-def _names_by_content(path: Path, sample: Sequence[Sequence[str]], task: TextTask, wants_labels: bool) -> list[str]:
+def _names_by_content(path: Path, sample: Sequence[Sequence[str]], task: TextTask, *, wants_labels: bool) -> list[str]:
     """The names of the columns of a file of single sentences without a header, "" where it does not matter.
 
     The label is the only column with a label in most lines, and the sentence the longest of the others.
     """
-    num_columns = collections.Counter(map(len, sample)).most_common(1)[0][0]
-    columns = list(zip(*(fields for fields in sample if len(fields) == num_columns)))
-    num_labels = [sum(field.strip() in task.labels for field in column) for column in columns]
-    labels = [number for number, column in enumerate(columns) if 2 * num_labels[number] > len(column)]
-    others = [number for number in range(num_columns) if number not in labels]
-    if not others or (len(labels) != 1 if wants_labels else len(labels) > 1):
-        numbers = ", ".join(str(number + 1) for number in labels)
-        content = f"column(s) {numbers} hold" if labels else "no column holds"
+    columns = list(zip(*(fields for fields in sample if len(fields) == len(sample[0]))))
+    labels = [2 * sum(field.strip() in task.labels for field in column) > len(column) for column in columns]
+    if all(labels) or sum(labels) > 1 or (wants_labels and not any(labels)):
+        content = f"{sum(labels)} of its {len(columns)} columns hold {' or '.join(task.labels)} in most lines"
         way_out = f"give it a header with {task.text_columns[0]} and {task.label_column}"
-        raise UserError(f"{path} has no header, and {content} {' or '.join(task.labels)} in most lines; {way_out}")
-    names = [""] * num_columns
-    for number in labels:
-        names[number] = str(task.label_column)
-    names[max(others, key=lambda number: sum(map(len, columns[number])))] = task.text_columns[0]
+        raise UserError(f"{path} has no header, and {content}; {way_out}")
+    sizes = [0 if is_label else 1 + sum(map(len, column)) for is_label, column in zip(labels, columns)]
+    names = [str(task.label_column) if is_label else "" for is_label in labels]
+    names[int(np.argmax(sizes))] = task.text_columns[0]
     return names
 
 
 # --- Labels --------------------------------------------------------------------------------------
-
-
-_FLOAT32 = float(np.finfo(np.float32).min), float(np.finfo(np.float32).max)
 
 
 def find_labels(examples: Examples) -> tuple[str, ...]:
@@ -260,27 +230,27 @@ def targets(examples: Examples, task: TextTask) -> np.ndarray:
       UserError: a label is not among the task's, not a number or out of range; the message names file and line.
     """
     labels = examples.labels or []
-    low, high = task.range or _FLOAT32
     if task.is_regression:
-        values = [_number(label, low, high) for label in labels]
-        rule = f"a number from {low:g} to {high:g}, with a decimal point"
+        values = [_number(label, task) for label in labels]
+        rule = "a number from {:g} to {:g}, with a decimal point".format(*task.range or _FLOAT32)
     else:
         values = list(map({label: number for number, label in enumerate(task.labels)}.get, labels))
-        rule = f"one of {', '.join(task.labels[:_NUM_NAMED])}{', ...' if len(task.labels) > _NUM_NAMED else ''}"
-        rule += ", the labels that the model was trained with" if task.is_custom else ""
+        rule = f"one of {', '.join(task.labels[:_NUM_NAMED])}"
     if None in values:
         row = values.index(None)
-        raise UserError(f"{_place(examples, row)}: the label is {labels[row]!r:.80}: must be {rule}")
+        raise UserError(
+            f"{examples.path}, line {examples.lines[row]}: the label is {labels[row]!r:.80}: must be {rule}"
+        )
     return np.array(values, np.float32 if task.is_regression else np.int32)
 
 
-def _number(label: str, low: float, high: float) -> float | None:
-    """None: it is no number, or not in the range."""
+def _number(label: str, task: TextTask) -> float | None:
+    """None: it is no number, or not in the task's range."""
+    low, high = task.range or _FLOAT32
     try:
-        value = parse_number(label)
+        return value if low <= (value := parse_number(label)) <= high else None
     except ValueError:
         return None
-    return value if low <= value <= high else None
 
 
 def check_variety(examples: Examples, targets_F: np.ndarray) -> None:
@@ -288,7 +258,3 @@ def check_variety(examples: Examples, targets_F: np.ndarray) -> None:
     if (targets_F == targets_F[0]).all():
         label = (examples.labels or [""])[0]
         raise UserError(f"{examples.path}: all labels are {label!r:.80}: nothing to learn; is it the right column?")
-
-
-def _place(examples: Examples, row: int) -> str:
-    return f"{examples.path}, line {examples.lines[row]}"

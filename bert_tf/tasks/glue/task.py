@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.heads import TEXTS
 from bert_tf.settings.training import FinetuningConfig
 from bert_tf.tasks.finetuning import EVAL, PREDICT, TRAIN, USES, Conclusion, FinetuningTask, Outputs
@@ -18,12 +17,9 @@ from bert_tf.tasks.glue.metrics import describe_predictions, score
 from bert_tf.tasks.glue.read import Examples, check_variety, find_labels, read_examples, targets
 from bert_tf.tasks.glue.settings import SETTINGS, ClassifierOptions
 from bert_tf.tasks.glue.tasks import CUSTOM, TextTask, custom_task, find_files, find_task
+from bert_tf.tasks.records import about
 from bert_tf.tasks.rows import TextRows, make_text_rows
 from bert_tf.tasks.task import Facts
-
-if TYPE_CHECKING:
-    from bert_tf.model.backends.plain import Plain
-    from bert_tf.model.heads import ClassifierModel
 
 
 @dataclasses.dataclass
@@ -36,7 +32,7 @@ class GlueTask(FinetuningTask):
     class_weights: str | None = None  # as in `classes.weights_of`
     class_weights_C: np.ndarray | None = dataclasses.field(default=None, init=False)
 
-    settings, head = SETTINGS, TEXTS
+    settings, head, model = SETTINGS, TEXTS, "bert_tf.model.heads:ClassifierModel"
 
     @property
     def num_texts(self) -> int:  # type: ignore[override]
@@ -47,7 +43,7 @@ class GlueTask(FinetuningTask):
         task = _text_task(options)
         files = {}
         for use in USES.get(options.mode, ()):
-            files.update(files_for(task, use, options))
+            files.update(find_files(task, use, options.data_dir, getattr(options, f"{use}_file")))
         if options.class_weights and task.is_regression:
             raise UserError(f"--class_weights={options.class_weights} is for labels, {task.name} has numbers")
         how = options.max_bad_records, options.quoting, options.class_weights
@@ -58,11 +54,11 @@ class GlueTask(FinetuningTask):
         return self.task.name
 
     def read(self, use: str, paths: Sequence[Path]) -> tuple[Examples, str]:
-        options: dict[str, Any] = {"max_bad_records": self.max_bad_records, "quoting": self.quoting}
-        examples = read_examples(paths[0], self.task, wants_labels=not use.startswith(PREDICT), **options)
+        wants_labels, most, quoting = not use.startswith(PREDICT), self.max_bad_records, self.quoting
+        examples = read_examples(paths[0], self.task, wants_labels=wants_labels, max_bad_records=most, quoting=quoting)
         if use.startswith(EVAL):
             examples = examples._replace(targets_F=targets(examples, self.task))
-        return examples, "\n".join([*examples.notes, examples.describe()])
+        return examples, about(paths[0], *examples.notes)
 
     def fit(self) -> str:
         """Gives the task its labels, in the order of the model's classes."""
@@ -88,10 +84,9 @@ class GlueTask(FinetuningTask):
         targets_F, length = content.targets_F, self.max_seq_length
         return make_text_rows(content.texts, targets_F, self.tokenizer, length, show_progress=show_progress)
 
-    def make_model(self, config: BertConfig, backend: Plain, seed: int) -> ClassifierModel:
-        from bert_tf.model.heads import ClassifierModel
-
-        return ClassifierModel(config, self.task.num_classes, backend, seed)
+    @property
+    def num_classes(self) -> int:  # type: ignore[override]
+        return self.task.num_classes
 
     def make_objective(self) -> Any:
         from bert_tf.model import losses
@@ -124,19 +119,11 @@ class GlueTask(FinetuningTask):
     def conclude(self, use: str, outputs: Outputs) -> Conclusion:
         [logits_FxC], examples, (kind, _, part) = outputs, self.contents[use], use.partition("_")
         if kind == PREDICT:
-            is_first, submission = part in ("", self.task.parts[0]), self.task.submission(part)
+            name = "test_results.tsv" if part in ("", self.task.parts[0]) else f"test_results_{part}.tsv"
             text = describe_predictions(self.task, examples.indices, logits_FxC)
-            files = {f"test_results{'' if is_first else f'_{part}'}.tsv": text}
-            renamed = [f"for the benchmark, name it {submission}"] if submission else []
-            return Conclusion(files, f"predictions for {len(logits_FxC):,} rows", renamed)
+            return Conclusion({name: text}, f"predictions for {len(logits_FxC):,} rows")
         scores = score(self.task, logits_FxC, examples.targets_F)
         return Conclusion(scores={f"{part}_{name}" if part else name: value for name, value in scores.items()})
-
-
-def files_for(task: TextTask, use: str, options: ClassifierOptions) -> dict[str, list[Path]]:
-    """The files for a use, under its name with that of their part, if there are several."""
-    found = find_files(task, use, options.data_dir, getattr(options, f"{use}_file"))
-    return {f"{use}_{part}" if part else use: [path] for part, path in found.items()}
 
 
 def _text_task(options: ClassifierOptions) -> TextTask:

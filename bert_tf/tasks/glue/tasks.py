@@ -7,11 +7,11 @@ stands for a user's own files.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bert_tf.base.command_line import nearest
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file
 from bert_tf.base.registration import load
@@ -19,8 +19,6 @@ from bert_tf.tasks.finetuning import EVAL, PREDICT, TRAIN
 
 CUSTOM = "custom"
 _STEMS = {TRAIN: "train", EVAL: "dev", PREDICT: "test"}
-# What the benchmark calls the predictions of a part.
-_SUBMISSIONS = {"": "", "matched": "-m", "mismatched": "-mm"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,21 +51,16 @@ class TextTask:
         return self.name == CUSTOM
 
     def file_names(self, use: str) -> dict[str, list[str]]:
-        """By part, "" where there is only one: what its file may be called, in order of preference."""
+        """What its files may be called, in order of preference, by the use, with "_PART" behind it if it has parts."""
         suffixes = ("tsv", "csv", "jsonl") if self.is_custom else ("tsv",)
         others = [self.other_files[use]] if use in self.other_files else []
-        stems = {part: f"{_STEMS[use]}_{part}".rstrip("_") for part in (self.parts if use != TRAIN else ("",))}
-        return {part: [*(f"{stem}.{suffix}" for suffix in suffixes), *others] for part, stem in stems.items()}
-
-    def submission(self, part: str) -> str:
-        """What the benchmark calls the predictions of a part; "" if it has none."""
-        is_of_glue = not self.is_custom and self.made_by == "download" and part in self.parts
-        return f"{self.name}{_SUBMISSIONS[part]}.tsv" if is_of_glue else ""
+        parts = [f"_{part}" if part else "" for part in (self.parts if use != TRAIN else ("",))]
+        return {f"{use}{part}": [*(f"{_STEMS[use]}{part}.{each}" for each in suffixes), *others] for part in parts}
 
     def check_unscored(self) -> None:
         """Raises `UserError` if labels that are not to be scored are not the task's, or if no other is left."""
         if self.no_score_for and not {*self.no_score_for} < {*self.labels}:
-            known = ", ".join(self.labels[:20]) + (", ..." if len(self.labels) > 20 else "")
+            known = ", ".join(self.labels[:20])
             raise UserError(f"--no_score_for={','.join(self.no_score_for)}: must be some labels, not all: {known}")
 
 
@@ -115,13 +108,11 @@ def find_task(name: str) -> TextTask:
     Raises:
       UserError: there is no such task.
     """
-    known = {_bare(task): task for task in TASKS}
-    if _bare(name) in known:
-        task = TASKS[known[_bare(name)]]
-        return load(task) if isinstance(task, str) else task
-    near = difflib.get_close_matches(_bare(name), [*known, CUSTOM], 1)
-    hint = f"; did you mean {known.get(near[0], CUSTOM)}?" if near else ""
-    raise UserError(f"--task_name={name}: must be one of {', '.join(TASKS)}, {CUSTOM}{hint}")
+    for title, task in TASKS.items():
+        if _bare(title) == _bare(name):
+            return load(task) if isinstance(task, str) else task
+    names = [*TASKS, CUSTOM]
+    raise UserError(f"--task_name={name}: must be one of {', '.join(names)}{nearest(name, names)}")
 
 
 def _bare(name: str) -> str:
@@ -155,12 +146,13 @@ def custom_task(
         raise UserError(f"--no_score_for={no_score_for} is for labels, not for --regression; leave one out")
     unscored = tuple(no_score_for.split(",")) if no_score_for else ()
     metrics = ("pearson", "spearman") if is_regression else ("accuracy", "macro_f1", "matthews_correlation")
-    task = TextTask(CUSTOM, texts, label_column, (), metrics, unscored, may_be_quoted=True)
-    return dataclasses.replace(task, is_regression=is_regression, columns=tuple(columns.split(",")) if columns else ())
+    names = tuple(columns.split(",")) if columns else ()
+    how: dict[str, Any] = {"columns": names, "is_regression": is_regression, "may_be_quoted": True}
+    return TextTask(CUSTOM, texts, label_column, (), metrics, unscored, **how)
 
 
-def find_files(task: TextTask, use: str, data_dir: str | None, given: str | None) -> dict[str, Path]:
-    """The files for a `use` by part ("" if there is only one part): the one `given`, else those in `data_dir`.
+def find_files(task: TextTask, use: str, data_dir: str | None, given: str | None) -> dict[str, list[Path]]:
+    """The files for a `use`, by it and their part as in `TextTask.file_names`: that `given`, else those in `data_dir`.
 
     Raises:
       UserError: a file is missing, or neither `given` nor `data_dir` is set.
@@ -168,15 +160,14 @@ def find_files(task: TextTask, use: str, data_dir: str | None, given: str | None
     flag = f"--{use}_file"
     if given:
         check_file(Path(given), f"name a file with {flag}")
-        return {"": Path(given)}
+        return {use: [Path(given)]}
     if not data_dir:
         raise UserError(f"--data_dir, or {flag}, is required")
     files = {}
-    for part, names in task.file_names(use).items():
-        present = [Path(data_dir) / name for name in names if (Path(data_dir) / name).is_file()]
-        if not present:
+    for use_and_part, names in task.file_names(use).items():
+        files[use_and_part] = [path for name in names if (path := Path(data_dir) / name).is_file()][:1]
+        if not files[use_and_part]:
             command = f", or make it with data/bertPrep.py --action {task.made_by} --dataset {task.name}"
             way_out = f"name a file with {flag}, another folder{'' if task.is_custom else command}"
             raise UserError(f"--data_dir={data_dir} has no {' or '.join(names)}; {way_out}")
-        files[part] = present[0]
     return files

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bert_tf.base.errors import UserError
 from bert_tf.batches.instance_set import InstanceSet
@@ -47,6 +47,8 @@ class PretrainingTask(Task):
 
     def __init__(self, no_next_sentence: bool, dropout: float | None):
         self.no_next_sentence, self.dropout = no_next_sentence, dropout
+        kind = "MaskedWord" if no_next_sentence else "Pretraining"
+        self.model, self.objective = f"bert_tf.model.heads:{kind}Model", f"bert_tf.model.losses:{kind}Objective"
 
     @classmethod
     def from_settings(cls, config: PretrainingConfig, options: PretrainingOptions) -> PretrainingTask:
@@ -121,16 +123,7 @@ class PretrainingTask(Task):
         return self.held_out_instances.fingerprint() if self.held_out_instances else None
 
     def make_model(self, config: BertConfig, backend: Plain, seed: int) -> MaskedWordModel:
-        from bert_tf.model.heads import MaskedWordModel, PretrainingModel
-
-        if self.dropout is not None:
-            config = config.with_dropout(self.dropout)
-        return (MaskedWordModel if self.no_next_sentence else PretrainingModel)(config, backend, seed)
-
-    def make_objective(self) -> Any:
-        from bert_tf.model.losses import MaskedWordObjective, PretrainingObjective
-
-        return MaskedWordObjective() if self.no_next_sentence else PretrainingObjective()
+        return super().make_model(config if self.dropout is None else config.with_dropout(self.dropout), backend, seed)
 
     def identity(self, run: Run) -> Facts:
         return {"data": self.instances.fingerprint(run.config.packing)}
@@ -194,23 +187,18 @@ def _choose_config(options: PretrainingOptions, instances: InstanceSet | None) -
     """The configuration that is named; None: for a plan."""
     from bert_tf.interchange.initialise import choose_config, find_weights
 
-    named = list(filter(None, (options.bert_config_file, options.bert_model)))
-    if len(named) == 2 or not (named or options.init_checkpoint):
+    size, file, start = options.bert_model, options.bert_config_file, options.init_checkpoint
+    if (size and file) or not (size or file or start):
         raise UserError(
             "give either --bert_config_file or --bert_model (large, base, medium, small, mini, tiny), or neither where "
             "--init_checkpoint has a configuration beside it"
         )
-    if options.bert_config_file:
-        return choose_config(options.bert_config_file, None)
-    if options.init_checkpoint and not options.bert_model:
-        return choose_config(None, find_weights(options.init_checkpoint))
-    assert options.bert_model
+    if not size:
+        return choose_config(file, None if file or not start else find_weights(start))
     if not instances:
         print(f"without --input_files: Google's vocabulary of {GOOGLE_VOCAB_SIZE:,} pieces")
-        return BertConfig.preset(options.bert_model, GOOGLE_VOCAB_SIZE)
+        return BertConfig.preset(size, GOOGLE_VOCAB_SIZE)
     if instances.vocab_size is None:
-        raise UserError(
-            f"--bert_model={options.bert_model} needs the size of the vocabulary, but there is no "
-            f"manifest.json beside {instances.files[0]}; give --bert_config_file instead"
-        )
-    return BertConfig.preset(options.bert_model, instances.vocab_size)
+        lacking = f"there is no manifest.json beside {instances.files[0]}; give --bert_config_file instead"
+        raise UserError(f"--bert_model={size} needs the size of the vocabulary, but {lacking}")
+    return BertConfig.preset(size, instances.vocab_size)

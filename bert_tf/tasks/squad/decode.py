@@ -9,9 +9,8 @@ Shapes: F windows, S tokens in a row, n the size of the n-best list.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, Callable, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -85,8 +84,7 @@ def decode(
             null = min(nulls, key=lambda span: span.score)
             spans.append(null)
         spans.sort(key=lambda span: span.score, reverse=True)
-        text_of = functools.partial(_text_of, example=example, features=features)
-        span_of = _best_spans(spans, null, text_of, settings.n_best_size)
+        span_of = _best_spans(spans, null, example.context, features, settings.n_best_size)
         decoded.nbest[example.question_id] = _with_probabilities(span_of)
         answer = next(iter(span_of))
         if null is not None:
@@ -123,14 +121,18 @@ def _admissible_spans(
 
 
 def _best_spans(
-    spans: Sequence[_Span], null: _Span | None, text_of: Callable[[_Span], str], n_best_size: int
+    spans: Sequence[_Span], null: _Span | None, context: str, features: Windows, n_best_size: int
 ) -> dict[str, _Span]:
-    """The best spans with different texts, by text, best first; never empty."""
+    """The best spans with different texts, by text, best first; never empty.
+
+    A text is the context from the first token's first character to the last token's last; that of [CLS] is "".
+    """
     span_of: dict[str, _Span] = {}
     for span in spans:
         if len(span_of) == n_best_size:
             break
-        span_of.setdefault(text_of(span) if span.start else "", span)
+        first = features.token_starts[span.window, span.start]
+        span_of.setdefault(context[first : features.token_ends[span.window, span.end]], span)
     if null is not None:
         # "No answer" is always listed, and never alone, so that null odds can be computed.
         span_of.setdefault("", null)
@@ -145,9 +147,3 @@ def _with_probabilities(span_of: Mapping[str, _Span]) -> list[dict[str, Any]]:
         {"text": text, "probability": float(share), "start_logit": span.start_logit, "end_logit": span.end_logit}
         for (text, span), share in zip(span_of.items(), shares)
     ]
-
-
-def _text_of(span: _Span, example: Example, features: Windows) -> str:
-    """The context from the first token's first character to the last token's last, as it is there."""
-    first = features.token_starts[span.window, span.start]
-    return example.paragraph.context[first : features.token_ends[span.window, span.end]]

@@ -1,18 +1,16 @@
 """Reads SQuAD's JSON (versions 1.1 and 2.0) into checked examples.
 
-A file contains articles, an article paragraphs, a paragraph one context and its questions. What a
-question needs from its context (words and their places) is computed once per paragraph and shared.
+A file contains articles, an article paragraphs, a paragraph one context and its questions.
 """
 
 from __future__ import annotations
 
-import bisect
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert_tf.base.errors import UserError, contrast
+from bert_tf.base.errors import BadRecords, UserError, contrast
 from bert_tf.base.fields import UnreadFields
 from bert_tf.base.files import check_file, read_json_object
 from bert_tf.text.basic_tokenizer import Casing, tokenize_words
@@ -31,38 +29,13 @@ _SQUADS_FIELDS = frozenset(
     "version data title paragraphs context qas id question answers text answer_start is_impossible "
     "plausible_answers".split()
 )
-# An error message names at most this many questions with a wrong answer.
-_NUM_NAMED = 3
-# If more of the questions than this have a wrong answer, the file is refused.
-_LARGEST_WRONG_SHARE = 0.5
+_KINDS = {list: "a list", str: "a text", int: "a whole number", (str, int): "a text or a whole number"}
 # How tools count answer_start: with Python's characters, or in code units of the encoding that their language's strings
 # have.
 _UNITS = {"characters": "utf-32-le", "UTF-16 code units": "utf-16-le", "bytes of UTF-8": "utf-8"}
 # The characters on which Google's reader splits a context into words. Other Unicode spaces stay
 # inside their word; the tokenizer splits there later.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
-
-
-class Paragraph:
-    """A context and its words.
-
-    Attributes:
-      context: the text as in the file.
-      words: its parts between white space.
-      word_starts: position of each word's first character in `context`.
-    """
-
-    def __init__(self, context: str):
-        self.context = context
-        self.words: list[str] = []
-        self.word_starts: list[int] = []
-        for match in _WORD.finditer(context):
-            self.words.append(match.group())
-            self.word_starts.append(match.start())
-
-    def word_at(self, character: int) -> int:
-        """The number of the word that contains position `character`; at white space, of the word before it."""
-        return max(bisect.bisect_right(self.word_starts, character) - 1, 0)
 
 
 class Answer(NamedTuple):
@@ -82,7 +55,7 @@ class Example(NamedTuple):
 
     question_id: str
     question: str
-    paragraph: Paragraph
+    context: str
     answers: tuple[Answer, ...] | None
 
     @property
@@ -99,21 +72,26 @@ def answer_range(example: Example) -> tuple[int, int] | None:
     one nearest to answer_start counts. In both, white space may differ. None: there is no answer by these rules.
     """
     assert example.answers
-    answer, paragraph = example.answers[0], example.paragraph
-    context, text = paragraph.context, answer.text.strip()
-    if not text or not 0 <= answer.start < len(context):
+    answer, context = example.answers[0], example.context
+    text, start = answer.text.strip(), answer.start
+    if not text or not 0 <= start < len(context):
         return None
-    if context.startswith(text, answer.start):
-        return answer.start, answer.start + len(text)
+    if context.startswith(text, start):
+        return start, start + len(text)
     pattern = r"\s+".join(map(re.escape, text.split()))
-    match = re.compile(rf"\s*({pattern})").match(context, answer.start)
+    match = re.compile(rf"\s*({pattern})").match(context, start)
     if not match:
-        first, last = map(paragraph.word_at, (answer.start, answer.start + len(answer.text) - 1))
-        begin, end = paragraph.word_starts[first], paragraph.word_starts[last] + len(paragraph.words[last])
+        (begin, _), (_, end) = (_word_at(context, place) for place in (start, start + len(answer.text) - 1))
         # Looking ahead, so that occurrences may overlap.
         occurrences = re.compile(rf"(?=({pattern}))").finditer(context, begin, end)
-        match = min(occurrences, key=lambda each: abs(each.start() - answer.start), default=None)
+        match = min(occurrences, key=lambda each: abs(each.start() - start), default=None)
     return match.span(1) if match else None
+
+
+def _word_at(context: str, place: int) -> tuple[int, int]:
+    """Where the word begins and ends that holds a character; at white space the word before it, or the first one."""
+    words = [match.span() for match in _WORD.finditer(context)]
+    return max([word for word in words if word[0] <= place] or words[:1])
 
 
 def _unit_of(examples: list[Example]) -> str:
@@ -128,7 +106,7 @@ def _stands_at_its_place(example: Example, encoding: str) -> bool:
     if not example.answers:
         return False
     text, start = example.answers[0]
-    answer, context = (each.encode(encoding, "replace") for each in (text, example.paragraph.context))
+    answer, context = (each.encode(encoding, "replace") for each in (text, example.context))
     return start >= 0 and context.startswith(answer, start * len("a".encode(encoding)))
 
 
@@ -179,49 +157,42 @@ def sound_answers(examples: list[Example], path: str | Path) -> tuple[list[Examp
     Raises: UserError, which tells their number, if there are so many; if a question has no field for answers.
     """
     require_answers(examples, path, "a file without the answers can only be predicted")
-    unit = _unit_of(examples)
-    faults = [_fault(example, unit) for example in examples]
-    sound = [example for example, fault in zip(examples, faults) if not fault]
-    wrong = [f"question {example.question_id!r} {fault}" for example, fault in zip(examples, faults) if fault]
-    if not wrong:
-        return sound, ""
-    message = (
-        f"{path}: {len(wrong):,} of {len(examples):,} questions are empty or have a wrong answer: "
-        f"{'; '.join(wrong[:_NUM_NAMED])}{'; ...' if len(wrong) > _NUM_NAMED else ''}"
-    )
-    if len(wrong) > _LARGEST_WRONG_SHARE * (len(wrong) + sum(bool(example.answers) for example in sound)):
-        raise UserError(f"{message}; answer_start counts characters from 0: convert it, as docs/fine_tuning.md says")
-    return sound, f"left out of training: {message}"
+    unit, sound, bad = _unit_of(examples), list[Example](), BadRecords(len(examples), "question")
+    for example in examples:
+        if fault := _fault(example, unit):
+            bad.add(f"{example.question_id!r} {fault}")
+        else:
+            sound.append(example)
+    note = bad.num and f"{path}: {bad.describe()}"
+    if bad.num > sum(bool(example.answers) for example in sound):
+        way_out = "answer_start counts characters from 0: convert it, as docs/fine_tuning.md says"
+        raise UserError(f"{note}, more than half of those with an answer; {way_out}")
+    return sound, note or ""
 
 
 def _fault(example: Example, unit: str) -> str:
     """Why a question with known answers cannot be trained on; "" if it can. `unit`: what answer_start counts."""
-    context = example.paragraph.context
+    context = example.context
     if not example.question.strip():
         return "is empty"
     if not example.answers:
         return ""
     text, start = example.answers[0]
-    before, size = context[: max(start, 0)].encode(_UNITS[unit], "replace"), len("a".encode(_UNITS[unit]))
-    if len(before) != size * min(max(start, 0), len(context)):
+    before, size = context[: max(start, 0)], len("a".encode(_UNITS[unit]))
+    if len(before.encode(_UNITS[unit], "replace")) != size * len(before):
         return f"has an answer_start in {unit}, of which a character before it has several"
     if (found := answer_range(example)) is None:
-        answer, there = contrast(text, context[max(start, 0) :][: len(text)])
+        answer, there = contrast(text, context[len(before) :][: len(text)])
         return f"has the answer {answer} at {start}, where the context has {there}"
     if not tokenize_words(context[slice(*found)], Casing.of(True)):
         return f"has the answer {text!r:.80}, of which the tokenizer leaves nothing"
     return ""
 
 
-def _field(item: Any, name: str, kind: type | tuple[type, ...], location: str) -> Any:
-    if not isinstance(item, dict):
-        raise UserError(f"{location}: must be a JSON object with a field {name!r}, not {type(item).__name__}")
-    if name not in item:
-        raise UserError(f"{location}: field {name!r} is missing; SQuAD's format requires it")
-    value = item[name]
-    if not isinstance(value, kind) or isinstance(value, bool):
-        kinds = " or ".join(k.__name__ for k in (kind if isinstance(kind, tuple) else (kind,)))
-        raise UserError(f"{location}: field {name!r} must be {kinds}, not {type(value).__name__}")
+def _field(item: Any, name: str, kind: Any, location: str) -> Any:
+    value = item.get(name) if isinstance(item, dict) else None
+    if not isinstance(value, kind):
+        raise UserError(f"{location}: the field {name!r} must be {_KINDS[kind]}, not {value!r:.80}; {_ROWS}")
     return value
 
 
@@ -230,15 +201,13 @@ def _questions(content: Any, path: str, unread: UnreadFields) -> Iterator[tuple[
     articles = _field(content, "data", list, path)
     unread.add(content, _SQUADS_FIELDS)
     for a, article in enumerate(articles):
-        if isinstance(article, dict) and {"context", "question"} <= article.keys():
-            raise UserError(f"{path}: data[{a}] is a row with a question and its context; {_ROWS}")
         paragraphs = _field(article, "paragraphs", list, f"{path}: data[{a}]")
         unread.add(article, _SQUADS_FIELDS)
         for p, item in enumerate(paragraphs):
             location = f"{path}: data[{a}].paragraphs[{p}]"
-            paragraph = Paragraph(_field(item, "context", str, location))
+            context = _field(item, "context", str, location)
             unread.add(item, _SQUADS_FIELDS)
-            if not paragraph.words:
+            if not _WORD.search(context):
                 raise UserError(f"{location}: field 'context' is empty; a question needs a text to be answered from")
             for q, question in enumerate(_field(item, "qas", list, location)):
                 where = f"{location}.qas[{q}]"
@@ -247,22 +216,20 @@ def _questions(content: Any, path: str, unread: UnreadFields) -> Iterator[tuple[
                 answers = _answers(question, where)
                 for fields in (question, *(question.get("answers") or ())):
                     unread.add(fields, _SQUADS_FIELDS)
-                yield where, Example(question_id, text, paragraph, answers)
+                yield where, Example(question_id, text, context, answers)
 
 
 def _answers(question: dict[str, Any], location: str) -> tuple[Answer, ...] | None:
     is_impossible = question.get("is_impossible")
     if "answers" not in question and is_impossible in (None, False):
         return None
-    given = _field(question, "answers", list, location) if "answers" in question else []
-    places = [f"{location}.answers[{number}]" for number in range(len(given))]
-    answers = tuple(
-        Answer(_field(answer, "text", str, place), _field(answer, "answer_start", int, place))
-        for answer, place in zip(given, places)
-    )
-    if is_impossible:  # some tools write an answer without text
-        answers = tuple(answer for answer in answers if answer.text.strip())
+    answers = []
+    for number, given in enumerate(_field({"answers": [], **question}, "answers", list, location)):
+        place = f"{location}.answers[{number}]"
+        answer = Answer(_field(given, "text", str, place), _field(given, "answer_start", int, place))
+        if not is_impossible or answer.text.strip():  # some tools write an answer without text
+            answers.append(answer)
     if is_impossible not in (None, not answers):
         counted = f"{len(answers)} answers; correct one of them ('plausible_answers' are not read)"
         raise UserError(f"{location}: is_impossible is {is_impossible!r:.40}, but it has {counted}")
-    return answers
+    return tuple(answers)

@@ -84,12 +84,12 @@ def make_windows(
     num_kinds = 1 if is_training else 4  # of what a row has for each position: ids, starts, ends, is_max_context
     per_position: list[np.ndarray] = []
     per_row: list[tuple[int, ...]] = []
-    paragraph = None
+    context = None
     for index, example in enumerate(
         Progress(examples, unit="questions", description="SQuAD features", disable=not show_progress)
     ):
-        if example.paragraph is not paragraph:
-            paragraph, tokens = example.paragraph, tokenizer.tokenize_with_spans(example.paragraph.context)
+        if example.context is not context:
+            context, tokens = example.context, tokenizer.tokenize_with_spans(example.context)
             tokens_3xT = np.array(tokens, np.int32)
         head = [cls_id, *tokenizer.tokenize_to_ids(example.question)[: settings.max_query_length], sep_id]
         spans = window_spans(len(tokens.ids), settings.max_seq_length - len(head) - 1, settings.doc_stride)

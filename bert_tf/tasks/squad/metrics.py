@@ -13,9 +13,10 @@ import collections
 import difflib
 import re
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Callable, NamedTuple
 
+from bert_tf.tasks.scores import Counts
 from bert_tf.tasks.squad.examples import Example
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -57,14 +58,8 @@ def normalize_answer(text: str) -> str:
 def f1(prediction: str, truth: str) -> float:
     """Harmonic mean of precision and recall over words, each word counted as often as it occurs."""
     predicted, true = normalize_answer(prediction).split(), normalize_answer(truth).split()
-    return _f1(sum((collections.Counter(predicted) & collections.Counter(true)).values()), predicted, true)
-
-
-def _f1(num_same: int, predicted: Sequence[str], true: Sequence[str]) -> float:
-    if num_same == 0:
-        return 0.0
-    precision, recall = num_same / len(predicted), num_same / len(true)
-    return 2 * precision * recall / (precision + recall)
+    num_same = sum((collections.Counter(predicted) & collections.Counter(true)).values())
+    return Counts(len(true), len(predicted), num_same).scores()["f1"]
 
 
 def _normalize_characters(text: str) -> str:
@@ -77,16 +72,13 @@ def _scoring_of_characters(characters: str) -> Scoring:
 
     def units(text: str) -> list[str]:
         parts = single.split(_normalize_characters(text))
-        return [
-            unit for part in parts for unit in ([part] if single.match(part) else _SET_APART.sub(r" \1 ", part).split())
-        ]
+        return " ".join(part if single.match(part) else _SET_APART.sub(r" \1 ", part) for part in parts).split()
 
     def f1_of_run(prediction: str, truth: str) -> float:
         predicted, true = units(prediction), units(truth)
-        common = difflib.SequenceMatcher(None, predicted, true, autojunk=False).find_longest_match(
-            0, len(predicted), 0, len(true)
-        )
-        return _f1(common.size, predicted, true)
+        matcher = difflib.SequenceMatcher(None, predicted, true, autojunk=False)
+        common = matcher.find_longest_match(0, len(predicted), 0, len(true))
+        return Counts(len(true), len(predicted), common.size).scores()["f1"]
 
     note = "F1 counts characters, by the rules of CMRC 2018: the answers are in text without spaces"
     return Scoring(_normalize_characters, f1_of_run, note)
@@ -110,8 +102,8 @@ def score(examples: Sequence[Example], predictions: Mapping[str, str]) -> dict[s
     truths = {example.question_id: [answer.text for answer in example.answers or ()] for example in examples}
     scoring = choose_scoring(examples)
     return {
-        "exact_match": _mean(_best_scores(truths, predictions, scoring.exact_match), truths),
-        "f1": _mean(_best_scores(truths, predictions, scoring.f1), truths),
+        "exact_match": _mean(_best_scores(truths, predictions, scoring.exact_match).values()),
+        "f1": _mean(_best_scores(truths, predictions, scoring.f1).values()),
     }
 
 
@@ -131,13 +123,16 @@ def score_version_2(
     exact = _best_scores(truths, predictions, scoring.exact_match)
     f1_scores = _best_scores(truths, predictions, scoring.f1_version_2)
     has_answer = {example.question_id: bool(example.answers) for example in examples}
-    result = {"exact_match": _mean(exact, truths), "f1": _mean(f1_scores, truths), "total": len(truths)}
-    for name, is_answerable in (("HasAns", True), ("NoAns", False)):
-        ids = [id_ for id_ in truths if has_answer[id_] is is_answerable]
+    result: dict[str, float] = {}
+    for name, ids in (
+        ("", list(truths)),
+        ("HasAns_", [id_ for id_ in truths if has_answer[id_]]),
+        ("NoAns_", [id_ for id_ in truths if not has_answer[id_]]),
+    ):
         if ids:
-            result[f"{name}_exact"] = _mean(exact, ids)
-            result[f"{name}_f1"] = _mean(f1_scores, ids)
-            result[f"{name}_total"] = len(ids)
+            result[f"{name}exact" if name else "exact_match"] = _mean(exact[id_] for id_ in ids)
+            result[f"{name}f1"] = _mean(f1_scores[id_] for id_ in ids)
+            result[f"{name}total"] = len(ids)
     for name, scores in (("exact", exact), ("f1", f1_scores)):
         best, threshold = best_threshold(scores, predictions, null_odds, has_answer)
         result[f"best_{name}"], result[f"best_{name}_thresh"] = best, threshold
@@ -178,5 +173,6 @@ def _best_scores(
     return {id_: max(compare(predictions[id_], truth) for truth in texts) for id_, texts in truths.items()}
 
 
-def _mean(scores: Mapping[str, float], ids) -> float:
-    return 100.0 * sum(scores[id_] for id_ in ids) / len(ids)
+def _mean(scores: Iterable[float]) -> float:
+    values = list(scores)
+    return 100.0 * sum(values) / len(values)

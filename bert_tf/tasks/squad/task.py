@@ -6,28 +6,23 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.fields import UnreadFields
 from bert_tf.base.files import check_file, decoded_lines
-from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.heads import SPANS
 from bert_tf.settings.declaration import pick, settings_of
 from bert_tf.settings.training import FinetuningConfig
 from bert_tf.tasks.finetuning import EVAL, TRAIN, Ask, Conclusion, FinetuningTask, Outputs, files_of_mode
 from bert_tf.tasks.prompt import typed_lines
-from bert_tf.tasks.squad.decode import Decoded, decode
-from bert_tf.tasks.squad.examples import NAME_A_FILE, Example, Paragraph, read_examples, require_answers, sound_answers
+from bert_tf.tasks.records import about
+from bert_tf.tasks.squad.decode import decode
+from bert_tf.tasks.squad.examples import NAME_A_FILE, Example, read_examples, require_answers, sound_answers
 from bert_tf.tasks.squad.features import Windows, count_unreachable, make_windows
 from bert_tf.tasks.squad.metrics import choose_scoring, score, score_version_2
 from bert_tf.tasks.squad.settings import SETTINGS, DecodeSettings, FeatureSettings, SquadOptions
 from bert_tf.tasks.task import Facts, Run
-
-if TYPE_CHECKING:
-    from bert_tf.model.backends.plain import Plain
-    from bert_tf.model.heads import SpanModel
-    from bert_tf.model.losses import SpanObjective
 
 _NUM_SHOWN = 4  # at a prompt: the answer and its runners-up
 
@@ -43,6 +38,7 @@ class SquadTask(FinetuningTask):
     context: str = ""  # that typed questions are about; "": it is typed, too
 
     settings, name, head, main_score = SETTINGS, "squad", SPANS, "f1"
+    model, objective = "bert_tf.model.heads:SpanModel", "bert_tf.model.losses:SpanObjective"
 
     def __post_init__(self) -> None:
         self.max_seq_length = self.features.max_seq_length
@@ -51,8 +47,7 @@ class SquadTask(FinetuningTask):
     def from_settings(cls, config: FinetuningConfig, options: SquadOptions) -> SquadTask:
         files, context, context_file = files_of_mode(config, options), "", options.context_file
         if EVAL in files and options.eval is False:
-            scoring = "--mode=eval" if options.mode == "eval" else "--eval_steps"
-            raise UserError(f"{scoring} scores, --noeval does not; choose one of them, or --mode=predict")
+            raise UserError("--mode=eval and --eval_steps score, --noeval does not; leave it out")
         if options.mode == "interactive" and context_file:
             check_file(Path(context_file), "name a text file with --context_file")
             context = "".join(line for _, line in decoded_lines(Path(context_file)))
@@ -75,10 +70,10 @@ class SquadTask(FinetuningTask):
         return questions, note
 
     def _examples(self, path: Path) -> tuple[list[Example], str]:
-        """The questions, and a line about what is not read, or ""."""
+        """The questions, and a line about what is not read."""
         unread = UnreadFields()
         examples = read_examples(path, version_2_with_negative=self.decoding.version_2_with_negative, unread=unread)
-        return examples, (named := unread.describe()) and f"{path}: {named}"
+        return examples, about(path, unread.describe())
 
     def make_rows(self, use: str, run: Run) -> Windows:
         """The windows, from the run folder's cache if it has them."""
@@ -96,25 +91,16 @@ class SquadTask(FinetuningTask):
             )
 
         allows_none = self.decoding.version_2_with_negative
-        windows = self.cached(run, Windows, make, path, self.features, allows_none, is_training)
+        return self.cached(run, Windows, make, path, self.features, allows_none, is_training)
+
+    def remark(self, use: str, rows: Windows) -> str:
         longest = self.decoding.max_answer_length
-        if number := count_unreachable(self.contents[use], windows, longest):
-            unreachable = f"{number:,} question(s) have only answers of more tokens than --max_answer_length={longest}"
-            run.say(f"{path}: {unreachable}, so they cannot be answered rightly; a larger number reaches them")
-        return windows
+        number = count_unreachable(self.contents[use], rows, longest)
+        unreachable = f"{number:,} question(s) have only answers of more tokens than --max_answer_length={longest}"
+        return f"{unreachable}, so they cannot be answered rightly; a larger number reaches them" if number else ""
 
     def rows_of(self, content: Sequence[Example], *, show_progress: bool = False) -> Windows:
         return make_windows(content, self.tokenizer, self.features, is_training=False, show_progress=show_progress)
-
-    def make_model(self, config: BertConfig, backend: Plain, seed: int) -> SpanModel:
-        from bert_tf.model.heads import SpanModel
-
-        return SpanModel(config, backend, seed)
-
-    def make_objective(self) -> SpanObjective:
-        from bert_tf.model.losses import SpanObjective
-
-        return SpanObjective()
 
     def fixed(self) -> Facts:
         return {**dataclasses.asdict(self.features), "version_2_with_negative": self.decoding.version_2_with_negative}
@@ -137,30 +123,26 @@ class SquadTask(FinetuningTask):
 
         The scores are shown as one line of JSON.
         """
-        questions = self.contents[use]
+        questions, is_version_2 = self.contents[use], self.decoding.version_2_with_negative
         starts, ends = outputs
         decoded = decode(questions, self.rows[use], starts, ends, self.decoding, show_progress=True)
         answers: dict[str, Any] = {"predictions.json": decoded.predictions, "nbest_predictions.json": decoded.nbest}
-        if self.decoding.version_2_with_negative:
+        if is_version_2:
             answers["null_odds.json"] = decoded.null_odds
         files = {name: json.dumps(content, indent=4) + "\n" for name, content in answers.items()}
-        about, notes = f"answers to {len(questions):,} questions", []
-        holds_answers = all(question.answers is not None for question in questions)
-        if self.wants_scores is False or (self.wants_scores is None and not holds_answers):
-            reason = "--noeval" if holds_answers else "the questions come without answers"
-            return Conclusion(files, about, [f"not scored: {reason}"])
-        scores = self._score(questions, decoded)
-        if self.decoding.version_2_with_negative:
+        about = f"answers to {len(questions):,} questions"
+        if self.wants_scores is False:
+            return Conclusion(files, about, ["not scored: --noeval"])
+        if any(question.answers is None for question in questions):
+            return Conclusion(files, about, ["not scored: the questions come without answers"])
+        notes = [choose_scoring(questions).note]
+        if is_version_2:
+            scores = score_version_2(questions, decoded.predictions, decoded.null_odds)
             best = f"{scores['best_f1_thresh']} (F1 {scores['best_f1']:.3f})"
             notes.append(f"best null threshold: {best}; use it with --null_score_diff_threshold")
-        if counted := choose_scoring(questions).note:
-            notes.append(counted)
-        return Conclusion(files, about, [*notes, json.dumps(scores)], scores)
-
-    def _score(self, questions: Sequence[Example], decoded: Decoded) -> dict[str, float]:
-        if self.decoding.version_2_with_negative:
-            return score_version_2(questions, decoded.predictions, decoded.null_odds)
-        return score(questions, decoded.predictions)
+        else:
+            scores = score(questions, decoded.predictions)
+        return Conclusion(files, about, [*filter(None, notes), json.dumps(scores)], scores)
 
     def converse(self, ask: Ask) -> None:
         """Answers questions about one text."""
@@ -173,7 +155,7 @@ class SquadTask(FinetuningTask):
 
     def _answers_to(self, question: str, text: str, ask: Ask) -> Iterator[str]:
         """Lines with the answer and the runners-up, with their probabilities."""
-        examples = [Example("question", question, Paragraph(text), None)]
+        examples = [Example("question", question, text, None)]
         windows, (starts, ends) = ask(examples)
         decoded = decode(examples, windows, starts, ends, self.decoding)
         if self.decoding.version_2_with_negative:

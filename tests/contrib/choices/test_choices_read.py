@@ -5,6 +5,7 @@ import pytest
 
 from bert_tf.contrib.choices.read import read_questions
 from bert_tf.contrib.choices.rows import make_choice_rows
+from bert_tf.tasks.rows import make_text_rows
 from bert_tf.text.wordpiece import FullTokenizer
 from tests.choice_data import json_lines, make_questions, swag, write, write_model
 from tests.refusals import refused
@@ -27,7 +28,10 @@ def test_swags_csv(tmp_path, change):
     test = write(tmp_path / "test.csv", change(swag(SWAG, with_labels=False)))
     questions, note = read(test, needs_labels=False)
     assert {question.label for question in questions} == {None}
-    assert "test.csv: 3 questions with 4 choices each; fields with text that are not read: 'video-id' (3), " in note
+    assert (
+        "test.csv: fields with text that are not read: 'video-id' (3), " in note
+        and "test.csv: 3 questions with 4" in note
+    )
     assert content(tmp_path / "train.csv", limit=1) == EXPECTED[:1]
 
 
@@ -47,7 +51,7 @@ FORMS = [
     (dict(article="a", question="b", options=["c", "d", "e", "f", "g"], answer="E"), "a", "bc bd be bf bg", 4),  # RACE
     (dict(context="a", question="b", answer0="c", answer1="d", label=0), "a", "bc bd", 0),  # CosmosQA
     (dict(question="a", choices=["c", "d"], answer=1, subject="x"), "a", "c d", 1),  # MMLU
-    (dict(question=dict(stem="a", choices=LABELLED), answerKey="2"), "a", "c d", 1),  # ARC, CommonsenseQA
+    (dict(question="a", choices=LABELLED, answerKey="2"), "a", "c d", 1),
     (dict(question="a", choices=dict(text=["c", "d"], label=["A", "B"]), answerKey="B"), "a", "c d", 1),
     (dict(question_stem="a", choices=dict(text=["c", "d"], label=["A", "B"]), answerKey="A"), "a", "c d", 0),
 ]
@@ -57,14 +61,6 @@ FORMS = [
 def test_fields_of_published_data_sets(tmp_path, fields, context, choices, label):
     [question] = content(write(tmp_path / "train.jsonl", json_lines(fields)))
     assert question == (context, [" ".join(choice) for choice in choices.split()], label)
-
-
-def test_races_own_files_hold_several_questions(tmp_path):
-    race = dict(article="a", questions=["q", "r"], options=[["c", "d"], ["e", "f"]], answers=["A", "B"])
-    path = write(tmp_path / "race.jsonl", json_lines(race))
-    assert content(path) == [("a", ["q c", "q d"], 0), ("a", ["r e", "r f"], 1)]
-    unknown = content(write(path, json_lines({**race, "answers": []})), needs_labels=False)
-    assert [label for *_, label in unknown] == [None, None]
 
 
 @pytest.mark.parametrize("name", ["text", "passage", "article", "paragraph", "story"])
@@ -85,7 +81,7 @@ def test_no_text_is_passed_over_in_silence(tmp_path):
     path = write(tmp_path / "train.jsonl", json_lines(fields, dict(fields, notes=None)))
     questions, note = read(path)
     assert questions == [("a", ["c", "d"], 0)] * 2
-    assert "not read: 'why' (2), 'background' (2), 'notes' (1); --fields names those that are" in note
+    assert "not read: 'why' (2), 'background' (2), 'notes' (1)" in note
 
 
 @pytest.mark.parametrize("label", [-1, "", None])
@@ -102,23 +98,25 @@ def named(labels, answer="A"):
     return dict(question="a", choices=dict(text=["c", "d"], label=labels), answerKey=answer)
 
 
-def race(**changes):
-    return dict(article="a", questions=["q", "r"], options=[["c", "d"]] * 2, answers=["A", "B"]) | changes
-
-
 LETTERED = [dict(label=n, text=n) for n in "ABC"]
 FULL = {"context": "a", "gold-ending": "b", **{f"distractor-{n}": "c" for n in range(3)}, "label": 1}
 FAULTS = [
     (dict(GOOD, endings=["c", "d"], label=0), "2 choices, but 3 in the questions before"),
-    (dict(GOOD, label=3), "the right choice is 3, but the choices are 0 to 2, or A to C"),
+    (dict(GOOD, label=3), "the right choice is 3, but the choices are 0, 1, 2, A, B, C; name"),
     (dict(GOOD, label="D"), "the right choice is 'D', but"),
     (dict(GOOD, label=["A"]), r"the right choice is \['A'\], but"),
-    (dict(GOOD, endings=["c"]), "1 choice.s.; the fields are 'context', 'endings', 'label'; name .* with --fields"),
-    (dict(GOOD, endings=["c", "d", " "]), r"choice 2 \(from 0\) is empty"),
+    (
+        dict(GOOD, endings=["c"]),
+        "the context is 'a', and there are 1 choices; the fields are 'context', 'endings', .*--fields",
+    ),
+    (dict(GOOD, endings=["c", "d", " "]), r"one of the choices is empty: \['c', 'd', ' '\]"),
     (dict(GOOD, endings=["c", ["d"], "e"]), r"a text is \[.d.\], or missing; it must be a text or a number"),
     (dict(GOOD, endings="cde"), "the choices are 'cde': must be a list of texts"),
     (dict(GOOD, endings=dict(text=["c", "d"], label="AB")), r"a text is \[.c., .d.\], or missing"),
-    (dict(premise="a", choice1="b", choice2="c", label=0), "no context; the fields are 'premise', 'choice1'"),
+    (
+        dict(premise="a", choice1="b", choice2="c", label=0),
+        "the context is None, and there are 0 choices; the fields are 'premise', 'choice1'",
+    ),
     # More than one field for one thing, with other content in each.
     (dict(GOOD, answer=1), "'label' is 2 and 'answer' is 1, but only one can be read; name .*--fields"),
     (dict(GOOD, passage="b"), "'context' is 'a' and 'passage' is 'b', but only one"),
@@ -126,17 +124,24 @@ FAULTS = [
     (dict(GOOD, ending0="f", ending1="g"), "'endings' is .* and 'ending0, ...' is .'f', 'g'., but only one"),
     (dict(context="a", ending0="f", ending1="g", answer0="h", answer1="i"), "'ending0, .*'answer0, ...' is .*only one"),
     (FULL, "'label' is 1 and 'number of gold-ending' is 0, but only"),
-    (dict(question=dict(stem="a", choices=["b"]), choices=["d", "e"], answer=0), "'choices' .* 'question.choices'"),
     # Numbers and labels that do not fit together.
     (dict(context="a", ending1="f", ending2="g", label=1), "the choices are ending1, ending2: they must count from 0"),
     (dict(context="a", ending0="f", ending2="g", label=0), "the choices are ending0, ending2: they must count from 0"),
-    (named(["A"]), "2 texts of choices, but 1 labels"),
-    (named(["A", "A"]), "two choices have the label 'A'"),
+    (named(["A"]), "2 choices have the labels A: each must have its own"),
+    (named(["A", "A"]), "2 choices have the labels A, A: each must"),
     (named(["", "A"]), "a choice's label is ''"),
     (named(["\ud800", "A"]), "a choice's label is .*half of a UTF-16 pair"),
     (dict(question="a", choices=[dict(text="c"), LABELLED[0]], answerKey="A"), "a choice's label is null"),
-    (race(answers=["A"]), "questions, options, answers must be lists of one length"),
-    (dict(question=dict(stem="a", choices=LETTERED), answerKey="E"), "the right choice is 'E', .* are 'A', 'B', 'C'"),
+    (dict(question="a", choices=LETTERED, answerKey="E"), "the right choice is 'E', .* are A, B, C;"),
+    # The publishers' own files of RACE, and of ARC and CommonsenseQA.
+    (
+        dict(article="a", questions=["q"], options=[["c", "d"]], answers=["A"]),
+        "the questions are in a list 'questions' .RACE. or an object",
+    ),
+    (
+        dict(question=dict(stem="a", choices=LETTERED), answerKey="E"),
+        "the questions are in .* an object 'question' .*docs/fine_tuning.md says",
+    ),
     ({}, "no fields"),
 ]
 
@@ -188,7 +193,7 @@ def test_a_question_with_a_fault_is_named_or_left_out(tmp_path, fields, message)
     path = write(tmp_path / "train.jsonl", json_lines(GOOD, GOOD, fields, GOOD))
     refused(f"train.jsonl, line 3: {message}", read, path)
     questions, note = read(path, max_bad_records=1)
-    assert len(questions) == 3 and "3 questions with 3 choices each; 1 question(s) left out: line 3: " in note
+    assert len(questions) == 3 and "train.jsonl: 1 question(s) left out: line 3: " in note
 
 
 def test_other_faults_of_files(tmp_path):
@@ -198,25 +203,17 @@ def test_other_faults_of_files(tmp_path):
     refused("does not exist; name a .csv", read, tmp_path / "none.csv")
 
 
-@pytest.mark.parametrize("max_seq_length", [6, 9, 30])
+@pytest.mark.parametrize("max_seq_length", [6, 30])
 def test_rows_are_pairs_of_context_and_choice(tmp_path, max_seq_length):
-    """`[CLS] context [SEP] start choice [SEP]`, of which the longer part is cut."""
+    """Of a question's choices in their order, each as `make_text_rows` makes them."""
     tokenizer = FullTokenizer(write_model(tmp_path) / "vocab.txt", True)
-    path = write(tmp_path / "train.csv", swag(SWAG))
-    rows = make_choice_rows(read(path)[0], tokenizer, max_seq_length)
+    rows = make_choice_rows(read(write(tmp_path / "train.csv", swag(SWAG)))[0], tokenizer, max_seq_length)
     batch = rows.batch(np.array([[2, 0], [1, 1]]))
     assert batch["input_ids"].shape == (2, 2, 4, max_seq_length)
     assert batch["labels"].tolist() == [[SWAG[2][3], SWAG[0][3]], [SWAG[1][3]] * 2]
     for number, place in ((2, (0, 0)), (0, (0, 1)), (1, (1, 0))):
         context, choices, _ = EXPECTED[number]
-        for choice, text in enumerate(choices):
-            first, second = context.split(), text.split()
-            while len(first) + len(second) > max_seq_length - 3:
-                (first if len(first) > len(second) else second).pop()
-            tokens = ["[CLS]", *first, "[SEP]", *second, "[SEP]"]
-            ids = batch["input_ids"][place][choice]
-            assert [tokenizer.inv_vocab[token] for token in ids[: len(tokens)]] == tokens
-            assert not ids[len(tokens) :].any()
-            assert batch["input_mask"][place][choice].sum() == len(tokens)
-            assert batch["segment_ids"][place][choice].sum() == len(second) + 1
-            assert rows.num_tokens[number] >= len(tokens)
+        pairs = make_text_rows(([context] * 4, choices), None, tokenizer, max_seq_length)
+        for name, values in pairs.batch(np.arange(4)).items():
+            np.testing.assert_array_equal(batch[name][place], values)
+        assert rows.num_tokens[number] == pairs.num_tokens.max()

@@ -8,16 +8,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.bert_config import BertConfig
 from bert_tf.contrib.choices.read import read_questions
 from bert_tf.contrib.choices.rows import make_choice_rows
 from bert_tf.contrib.choices.settings import ChoiceOptions
 from bert_tf.contrib.choices.task import ChoiceTask
 from bert_tf.interchange.export import export
 from bert_tf.memory.split import show_plan
-from bert_tf.model.backends.plain import Plain
-from bert_tf.model.heads import ChoiceModel
-from bert_tf.model.randomness import DropoutKey, update_key
 from bert_tf.run.checkpoint import PREFIX
 from bert_tf.settings.training import FinetuningConfig
 from bert_tf.text.wordpiece import FullTokenizer
@@ -140,22 +136,6 @@ def test_choosing_at_a_prompt(finished, data, tmp_path, monkeypatch, capsys):
     found = [re.fullmatch(r"  (0\.\d{3})  (who likes (?:bob|table))", line).groups() for line in said]
     assert float(found[0][0]) >= float(found[1][0]) and len({text for _, text in found}) == 2
     assert sum(float(value) for value, _ in found) == pytest.approx(1, abs=0.002)
-
-
-def test_a_choice_has_the_same_dropouts_in_any_micro_batch(data):
-    """Scores of questions 2 and 3 alone are those that they have in a batch of four."""
-    tokenizer = FullTokenizer(data / "vocab.txt", True)
-    rows = make_choice_rows(read_questions(data / "train.csv", needs_labels=True)[0], tokenizer, 18)
-    model = ChoiceModel(BertConfig.from_json_file(data / "bert_config.json"), Plain(), seed=3)
-    key = tf.constant(update_key(5, 1))
-
-    def scores(numbers, first_row):
-        features = {name: tf.constant(values) for name, values in rows.batch(numbers).items()}
-        return model(features, dropout=DropoutKey(key, tf.constant(first_row, tf.int64))).numpy()
-
-    whole = scores(np.arange(4), 0)
-    np.testing.assert_allclose(scores(np.array([2, 3]), 2), whole[2:], atol=1e-6)
-    assert abs(scores(np.array([2, 3]), 0) - whole[2:]).max() > 1e-4, "dropout does depend on the row"
 
 
 def test_the_update_does_not_depend_on_the_split(finished, data, tmp_path):

@@ -62,3 +62,5 @@ def test_nothing_true_and_nothing_predicted_scores_0():
     scores = score([["O", "O"]], [["O", "O"]], "IOB2")
     assert (scores["accuracy"], scores["f1"], scores["precision"]) == (1, 0, 0)
     assert not any(map(math.isnan, scores.values()))
+    of_no_type = score([["B", "O"]], [["B", "O"]], "IOB2")
+    assert len(of_no_type) == 7 and of_no_type["f1"] == of_no_type["strict_f1"] == 1
