@@ -28,7 +28,7 @@ from bert_tf.records.schema import NUM_MARKERS
 from bert_tf.settings.declaration import check, same
 from bert_tf.settings.preparation import PreparationOptions
 from bert_tf.settings.programs import MaskingOptions
-from bert_tf.text.vocabulary import SPECIAL_TOKENS, UNKNOWN_TOKEN, Tokenizer, continues_word
+from bert_tf.text.vocabulary import CONTINUATION, SPECIAL_TOKENS, Tokenizer, continues_word
 
 _UNUSED_TOKEN = re.compile(r"\[unused\d+\]")
 # 32 random bits decide: below the first number the token becomes [MASK], else below the second it stays.
@@ -59,10 +59,10 @@ class VocabularyIds(NamedTuple):
     """What masking and instance creation need from a vocabulary."""
 
     pad: int
+    unknown: int
     cls: int
     sep: int
     mask: int
-    unknown: int
     replacements: np.ndarray  # int32, the ids that may replace a token at random
     continues: np.ndarray | None  # bool by id: whether the token continues the previous token's word; None: not known
 
@@ -74,7 +74,7 @@ class VocabularyIds(NamedTuple):
 
     @classmethod
     def of(cls, vocab: Mapping[str, int], markers: Collection[str] = SPECIAL_TOKENS) -> VocabularyIds:
-        """Raises: UserError if all tokens are special or unused."""
+        """Those of WordPiece. Raises: UserError if all tokens are special or unused."""
         replacements = [
             token_id for token, token_id in vocab.items() if token not in markers and not _UNUSED_TOKEN.fullmatch(token)
         ]
@@ -83,15 +83,9 @@ class VocabularyIds(NamedTuple):
                 f"the vocabulary's {len(vocab)} tokens are all special or unused; masking needs "
                 "some that occur in text: make the data with a vocabulary made from text"
             )
-        return cls(
-            vocab["[PAD]"],
-            vocab["[CLS]"],
-            vocab["[SEP]"],
-            vocab["[MASK]"],
-            vocab[UNKNOWN_TOKEN],
-            np.array(replacements, np.int32),
-            continues_word(vocab),
-        )
+        pad, unknown, cls_id, sep, mask = (vocab[token] for token in SPECIAL_TOKENS)
+        replacing, continues = np.array(replacements, np.int32), continues_word(vocab, CONTINUATION)
+        return cls(pad, unknown, cls_id, sep, mask, replacing, continues)
 
 
 class Masked(NamedTuple):

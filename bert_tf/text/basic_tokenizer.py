@@ -18,14 +18,12 @@ def spans_of_words(text: str, casing: Casing) -> Iterator[tuple[str, list[int], 
     """
     starts: list[int] = []
     ends: list[int] = []
-    is_inside_word = False
     for index, char in enumerate(text):
-        num_letters, joins, parts = _letters_of(char, casing)
+        num_letters, is_lost_accent = _letters_of(char, casing)
         starts += [index] * num_letters
         ends += [index + 1] * num_letters
-        if joins and not num_letters and is_inside_word:  # an accent that goes belongs to the letter before it
+        if is_lost_accent and index in ends[-1:]:  # it belongs to the character before it
             ends[-1] = index + 1
-        is_inside_word = not parts and (is_inside_word or num_letters > 0)
     first = 0
     for word in tokenize_words(text, casing):
         end = first + len(word)
@@ -35,13 +33,11 @@ def spans_of_words(text: str, casing: Casing) -> Iterator[tuple[str, list[int], 
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def _letters_of(char: str, casing: Casing) -> tuple[int, bool, bool]:
-    """How many letters of words a character becomes, and whether it joins or parts those around it."""
-    words = split_words(f"a{char}b")
-    return sum(map(len, tokenize_words(char, casing))), words == [f"a{char}b"], len(words) > 1
+def _letters_of(char: str, casing: Casing) -> tuple[int, bool]:
+    """How many letters of words a character becomes, and whether it is an accent that is taken away."""
+    num_letters = sum(map(len, tokenize_words(char, casing)))
+    return num_letters, not num_letters and split_words(char) != []
 
-
-CAPITAL_SIGMA = "\u03a3".encode()
 
 _CJK_BLOCKS = (
     (0x3400, 0x4DBF),
@@ -73,7 +69,7 @@ class Casing(NamedTuple):
         return {"do_lower_case": self.lower_case, "strip_accents": self.strip_accents}
 
     def __str__(self) -> str:
-        return f"do_lower_case={int(self.lower_case)}, strip_accents={int(self.strip_accents)}"
+        return ", ".join(f"{flag}={int(value)}" for flag, value in self.flags().items())
 
     def apply(self, text: str) -> str:
         """Step 4, for a word or a whole text."""

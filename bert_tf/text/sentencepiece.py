@@ -71,14 +71,11 @@ def open_model(model_file: str | Path, casing: Casing) -> HuggingFaceTokenizer:
     check_file(path, "make one by bertPrep.py --action create_vocab --vocab_file <name>.model")
     try:
         library.LoadFromSerializedProto(path.read_bytes())  # the constructor treats an empty file as no file
-        list(map(library.id_to_piece, range(library.get_piece_size())))  # raises UnicodeDecodeError
         model = parse_model(path.read_bytes())
-        pipeline = _pipeline(library, model, casing, f"SentencePiece model {path}")
-    except UserError:
-        raise
     except Exception as error:  # the libraries raise no narrower class
         remedy = "a WordPiece vocabulary is called .txt"
         raise UserError(f"{path} is no SentencePiece model ({error}); {remedy}") from None
+    pipeline = _pipeline(library, model, casing, f"SentencePiece model {path}")
     spaces = model.normalizer
     has_separate_words = spaces.add_dummy_prefix and spaces.remove_extra_whitespaces and pipeline.pre_tokenizer.split
     return HuggingFaceTokenizer(pipeline, str(path), has_separate_words)
@@ -165,12 +162,9 @@ def _pieces(model: Any, names: Sequence[str], source: str) -> models.Model:
         marked = {name: _USER_DEFINED_SCORE * (len(name.encode()) - 1) for name in user_defined}
         scores = {**dict.fromkeys(names, lowest), **normal, **marked}
         return models.Unigram(list(scores.items()), names.index(UNKNOWN_TOKEN), byte_fallback)
-    if kind != _BPE:
-        raise UserError(f"{source} has whole words or single characters as pieces; train one of unigrams or BPE")
-    if others := [name for name in (*user_defined, *unused) if name not in SPECIAL_TOKENS]:
+    if kind != _BPE or {*user_defined, *unused} - set(SPECIAL_TOKENS):
         raise UserError(
-            f"{source}: the piece {others[0]!r:.40} is user-defined or unused, which works with unigrams alone and not "
-            "with BPE; train it without, or as a model of unigrams"
+            f"{source} is neither of unigrams nor of BPE without user-defined and unused pieces; train one of unigrams"
         )
     merges = [
         (piece[:cut], piece[cut:])

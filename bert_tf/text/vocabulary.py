@@ -86,7 +86,7 @@ class Tokenizer:
 
     def continues_word(self) -> np.ndarray | None:
         """bool by token id; None if the tokens do not show it."""
-        return continues_word(self.vocab)
+        raise NotImplementedError
 
     def count_unknown(self, ids: np.ndarray) -> UnknownTokens:
         return UnknownTokens(int(np.count_nonzero(ids == self.vocab[UNKNOWN_TOKEN])), ids.size, self.casing)
@@ -156,18 +156,14 @@ def has_word_starts(vocab: Collection[str]) -> bool:
     return num_starts > sum(token.startswith(CONTINUATION) for token in vocab)  # of headings in Markdown
 
 
-def continues_word(vocab: Mapping[str, int], prefix: str | None = None) -> np.ndarray:
+def continues_word(vocab: Mapping[str, int], prefix: str) -> np.ndarray:
     """bool by token id: whether the token continues the previous token's word.
 
     Args:
-      prefix: of tokens that continue a word; "": the tokens are SentencePiece's; None: as `has_word_starts` finds.
-
-    SentencePiece does not mark continuations: there a token without `WORD_START` continues a word if
-    it starts with a letter or digit that is not an ideograph.
+      prefix: of tokens that continue a word; "": the tokens are SentencePiece's, which does not mark them: there a
+        token without `WORD_START` continues a word if it starts with a letter or digit that is not an ideograph.
     """
     continues = np.zeros(max(vocab.values()) + 1, bool)
-    if prefix is None:
-        prefix = "" if has_word_starts(vocab) else CONTINUATION
     for token, token_id in vocab.items():
         if prefix:
             continues[token_id] = token.startswith(prefix)

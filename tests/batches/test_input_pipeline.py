@@ -205,7 +205,7 @@ def test_token_files_without_what_lies_beside_them_are_refused(tmp_path):
     folder = write_dataset(tmp_path / "data", data_format="tokens")
     pieces = (folder / "vocab.txt").read_text()
     (folder / "vocab.txt").write_text(pieces + "another\n")
-    refused("with a vocabulary of 40 pieces, but .*vocab.txt has 41; keep", open_dataset, folder)
+    refused("with a vocabulary of 40 pieces, but that of .*data has 41; keep", open_dataset, folder)
     (folder / "vocab.txt").rename(folder / "v.txt")
     refused("vocab.txt does not exist", open_dataset, folder)
     (folder / "manifest.json").unlink()

@@ -172,8 +172,8 @@ def test_special_tokens_by_other_names(folder, symbols, special):
     [
         ({"control_symbols": []}, r"lacks \[PAD\] \[CLS\] \[SEP\] \[MASK\]; .*create_vocab"),
         ({"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3, "control_symbols": []}, r"lacks \[MASK\]"),
-        ({"model_type": "char"}, "single characters as pieces; train one of unigrams or BPE"),
-        ({"model_type": "bpe", "user_defined_symbols": ["<num>"]}, "'<num>' is user-defined or unused"),
+        ({"model_type": "char"}, "is neither of unigrams nor of BPE .*; train one of unigrams"),
+        ({"model_type": "bpe", "user_defined_symbols": ["<num>"]}, "nor of BPE without user-defined and unused pieces"),
         (
             {"user_defined_symbols": ["½"]},
             "changes characters as no tokenizer of Hugging Face's can .*where it makes '½'",
