@@ -100,20 +100,19 @@ def read_settings(folder: Path) -> FolderSettings:
     Raises: UserError if it is damaged, needs a tokenizer that is code of its own (MeCab, Jieba, custom code), or calls
       the special tokens otherwise than BERT.
     """
-    files = {name: _read(folder / name) for name in (SETTINGS, _SPECIAL_NAMES, _MODEL_CONFIG)}
-    settings, own_code = files[SETTINGS], files[SETTINGS].get("auto_map")
-    name = settings.get("tokenizer_class", files[_MODEL_CONFIG].get("tokenizer_class"))
+    settings, special_names, config = (_read(folder / name) for name in (SETTINGS, _SPECIAL_NAMES, _MODEL_CONFIG))
+    own_code, name = settings.get("auto_map"), settings.get("tokenizer_class", config.get("tokenizer_class"))
     has_library = (folder / TOKENIZER).is_file()
     is_known = name in (*_BERT_CLASSES, *_GENERIC_CLASSES) or (has_library and str(name).endswith("Fast"))
     if not is_known or (isinstance(own_code, dict) and "AutoTokenizer" in own_code):
         raise _other_tokenizer(
             f"{folder / SETTINGS}: tokenizer_class {name!r:.60} is code of its own, or not known here"
         )
-    for file in (SETTINGS, _SPECIAL_NAMES):
+    for file, content in ((SETTINGS, settings), (_SPECIAL_NAMES, special_names)):
         for setting, allowed in _ALLOWED.items():
             if has_library and setting in _OF_PYTHONS:
                 continue
-            value = files[file].get(setting)
+            value = content.get(setting)
             value = value.get("content") if isinstance(value, Mapping) else value
             if not any(type(value) is type(each) and value == each for each in allowed):  # 0 is not false
                 rule = " or ".join(json.dumps(each) for each in allowed[1:])

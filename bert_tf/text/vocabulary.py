@@ -201,9 +201,11 @@ def load_pieces(path: str | Path) -> tuple[str, ...]:
 
 def check_pieces(pieces: Sequence[str], source: str) -> None:
     """Raises `UserError` if a token is repeated, or if one of `SPECIAL_TOKENS` is missing."""
-    token, count = Counter(filter(None, pieces)).most_common(1)[0] if any(pieces) else ("", 0)
-    if count > 1:
-        raise UserError(f"{source} has {token!r} {count} times; a token may occur once: rename the others to [unusedN]")
+    for token, count in Counter(pieces).items():
+        if token and count > 1:
+            raise UserError(
+                f"{source} has {token!r} {count} times; a token may occur once: rename the others to [unusedN]"
+            )
     if missing := [token for token in SPECIAL_TOKENS if token not in pieces]:
         raise UserError(
             f"{source} ({len(pieces)} tokens) lacks {' '.join(missing)}; BERT needs {' '.join(SPECIAL_TOKENS)}, in a "

@@ -100,28 +100,24 @@ class FullTokenizer(Tokenizer):
         return list(itertools.chain.from_iterable(map(self._word_ids.__getitem__, split_words(text))))
 
     def tokenize_with_spans(self, text: str) -> TokenSpans:
-        spans = TokenSpans([], [], [])
-        start = 0
+        spans: list[tuple[int, int, int]] = []
+        begin = 0
         for chunk in text.split(" "):
-            of_chunk = self._chunk_spans[chunk]
-            spans.ids.extend(of_chunk.ids)
-            spans.starts.extend([start + offset for offset in of_chunk.starts])
-            spans.ends.extend([start + offset for offset in of_chunk.ends])
-            start += len(chunk) + 1
-        return spans
+            spans += [(token_id, begin + start, begin + end) for token_id, start, end in self._chunk_spans[chunk]]
+            begin += len(chunk) + 1
+        return TokenSpans(*([span[column] for span in spans] for column in range(3)))
 
-    def _compute_spans(self, chunk: str) -> TokenSpans:
-        spans = TokenSpans([], [], [])
+    def _compute_spans(self, chunk: str) -> tuple[tuple[int, int, int], ...]:
+        """The ids in a chunk without a space, and where their characters start and end in it."""
+        spans = []
         for word, starts, ends in spans_of_words(chunk, self.casing):
             first = 0
             for token_id in self._word_to_ids(word):
                 piece = self.inv_vocab[token_id].removeprefix(CONTINUATION if first else "")
                 last = first + len(word if token_id in self._unknown else piece) - 1
-                spans.ids.append(token_id)
-                spans.starts.append(starts[first])
-                spans.ends.append(ends[last])
+                spans.append((token_id, starts[first], ends[last]))
                 first = last + 1
-        return spans
+        return tuple(spans)
 
     def tokenize_lines(self, lines: bytes) -> TokenizedLines:
         if self._chunk_table:

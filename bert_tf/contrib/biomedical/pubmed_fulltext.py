@@ -86,9 +86,9 @@ def _articles(file: XmlFile, inside: str, is_seen: np.ndarray) -> Iterator[Artic
     blocks = file.blocks()
     readable = types.SimpleNamespace(read=lambda _: next(blocks, b""))
     try:
-        with tarfile.open(fileobj=readable, mode="r|") as tar:  # type: ignore[call-overload]
+        with tarfile.open(fileobj=readable, mode="r|") as tar:
             for member in tar:
-                tar.members.clear()  # of which it keeps the list
+                tar.members.clear()  # type: ignore[attr-defined] # of which it keeps the list
                 num_members += 1
                 if member.isfile() and member.name.endswith(_ARTICLES):
                     content = tar.extractfile(member)
