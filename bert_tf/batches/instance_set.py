@@ -24,7 +24,7 @@ from bert_tf.records.shard import INDEX_SUFFIX
 from bert_tf.records.tfrecord import UNPACKED_SUFFIX
 from bert_tf.records.token_file import TOKENS_SUFFIX
 from bert_tf.text.tokenizer import open_tokenizer, original_vocabulary
-from bert_tf.text.vocabulary import Tokenizer, check_vocabulary_size, load_pieces
+from bert_tf.text.vocabulary import VOCABULARY, Tokenizer, check_vocabulary_size, load_pieces
 
 _NOT_SHARDS = (INDEX_SUFFIX, *SUFFIXES, UNPACKED_SUFFIX, TEMPORARY_SUFFIX)
 # Shards kept open, each with the file beside it: below the usual limit of open files.
@@ -98,18 +98,13 @@ class InstanceSet:
         `has_reserved_rows`: whether the table may have more than are needed to pad it, as others' models do.
         """
         if self.vocab_size is not None:
-            source = f"{self.vocab_file or self.folder}, with which the data of --{self._argument} were made,"
+            source = f"the vocabulary in {self.folder}, with which the data of --{self._argument} were made,"
             check_vocabulary_size(self.vocab_size, num_rows, source, has_reserved_rows)
 
     @property
     def vocab_size(self) -> int | None:
         """Size of the vocabulary the shards were made with; None without a manifest."""
         return self.manifest.vocab.size if self.manifest and self.manifest.vocab else None
-
-    @property
-    def vocab_file(self) -> Path | None:
-        path = self.folder / "vocab.txt" if self.folder else None
-        return path if path and path.is_file() else None
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
@@ -124,13 +119,13 @@ class InstanceSet:
         Raises:
           UserError: it is not the one that the manifest names.
         """
-        if self.folder is None or self.vocab_file is None:
+        if self.folder is None or not (self.folder / VOCABULARY).is_file():
             return {}
         assert self.manifest and self.manifest.vocab
-        original = original_vocabulary(self.folder)
+        original, pieces_file = original_vocabulary(self.folder), self.folder / VOCABULARY
         is_changed = sha256_of_file(original) != self.manifest.vocab.sha256
-        if is_changed or load_pieces(self.vocab_file) != tuple(self.tokenizer.inv_vocab):
-            path = original if is_changed else self.vocab_file
+        if is_changed or load_pieces(pieces_file) != tuple(self.tokenizer.inv_vocab):
+            path = original if is_changed else pieces_file
             raise UserError(
                 f"{path} is not the vocabulary that the data beside it were made with; put that one back, or make the "
                 "data again (data/bertPrep.py --action verify finds what changed)"

@@ -150,14 +150,15 @@ def _names(model: Any) -> list[str]:
 def _pieces(model: Any, names: Sequence[str], source: str) -> models.Model:
     """How the model cuts text, once its characters are as the pieces have them."""
     kind, byte_fallback = model.trainer.model_type, model.trainer.byte_fallback
-    types = dict(zip(names, (each.type for each in model.pieces)))
+    types = {name: each.type for name, each in zip(names, model.pieces)}
     normal = {name: each.score for name, each in zip(names, model.pieces) if each.type == _NORMAL}
-    user_defined = [name for name in names if types[name] == _USER_DEFINED]
     if kind == _UNIGRAM:
-        marked = {name: _USER_DEFINED_SCORE * (len(name.encode()) - 1) for name in user_defined}
-        scores = {**dict.fromkeys(names, min(normal.values())), **normal, **marked}
+        scores = {**dict.fromkeys(names, min(normal.values())), **normal}
+        for name in names:
+            if types[name] == _USER_DEFINED:
+                scores[name] = _USER_DEFINED_SCORE * (len(name.encode()) - 1)
         return models.Unigram(list(scores.items()), names.index(UNKNOWN_TOKEN), byte_fallback)
-    if kind != _BPE or _UNUSED in types.values() or set(user_defined) - set(SPECIAL_TOKENS):
+    if kind != _BPE or any(types[name] in (_USER_DEFINED, _UNUSED) for name in set(names) - set(SPECIAL_TOKENS)):
         raise UserError(
             f"{source} is neither of unigrams nor of BPE without user-defined and unused pieces; train one of unigrams"
         )

@@ -8,7 +8,6 @@ character, and the abstract.
 from __future__ import annotations
 
 import csv
-import dataclasses
 import gzip
 import hashlib
 import io
@@ -44,20 +43,17 @@ class _Entity(NamedTuple):
     end: int
 
 
-@dataclasses.dataclass
-class _Article:
-    title: str
-    abstract: str
-    entities: dict[str, _Entity] = dataclasses.field(default_factory=dict)
-    relations: dict[tuple[str, str], list[str]] = dataclasses.field(default_factory=dict)  # of a chemical and a gene
-
-    def __post_init__(self) -> None:
-        self.text = f"{self.title} {self.abstract}"
+class _Article(NamedTuple):
+    text: str  # title, one character, abstract
+    title_size: int
+    entities: dict[str, _Entity]
+    relations: dict[tuple[str, str], list[str]]  # of a chemical and a gene
 
     def sentences(self) -> list[tuple[int, int]]:
         """The first character of each sentence and that after its last; none ends inside an entity."""
         found: list[tuple[int, int]] = []
-        for part, place in ((self.title, 0), (self.abstract, len(self.title) + 1)):
+        for part in (self.text[: self.title_size], self.text[self.title_size + 1 :]):
+            place = found[-1][1] if found else 0
             for sentence in split_by_rules(" ".join(part.split())):  # which takes two spaces for a paragraph's end
                 match = re.compile(r"\s+".join(map(re.escape, sentence.split()))).search(self.text, place)
                 assert match
@@ -98,7 +94,7 @@ class _Part:
         number, title, abstract = columns
         if number in self.articles:
             raise ValueError
-        self.articles[number] = _Article(title, abstract)
+        self.articles[number] = _Article(f"{title} {abstract}", len(title), {}, {})
 
     def add_entity(self, columns: Sequence[str]) -> None:
         number, name, kind, first, last, words = columns
