@@ -61,7 +61,7 @@ class GlobalOrder:
         while count > 0:
             epoch, position = self._find(start)
             self._draw(epoch)
-            number, last = np.searchsorted(self._ends, [position, position + count - 1], side="right").tolist()
+            number, last = self._ends.searchsorted([position, position + count - 1], side="right").tolist()
             blocks = self._permutation[number : last + 1]
             files = np.searchsorted(self._first_blocks, blocks, side="right") - 1
             firsts = (blocks - self._first_blocks[files]) * BLOCK_RECORDS

@@ -156,7 +156,8 @@ class Masker:
         num_masked = np.rint(lengths * rules.masked_lm_prob).astype(np.int64)
         num_masked = np.minimum(np.clip(num_masked, 1, num_predictions), num_candidates)
         if rules.whole_word_masking:
-            choice = self._choose_words(input_ids, a_size, num_candidates, num_masked, orders)
+            is_candidate = (input_mask != 0) & (input_ids != ids.cls) & (input_ids != ids.sep)
+            choice = self._choose_words(input_ids, is_candidate, num_masked, orders)
         else:
             choice = _choose_tokens(a_size, num_candidates, num_masked, orders)
 
@@ -174,17 +175,9 @@ class Masker:
         )
 
     def _choose_words(
-        self,
-        input_ids: np.ndarray,
-        a_size: np.ndarray,
-        num_candidates: np.ndarray,
-        num_masked: np.ndarray,
-        orders: np.ndarray,
+        self, input_ids: np.ndarray, is_candidate: np.ndarray, num_masked: np.ndarray, orders: np.ndarray
     ) -> _Choice:
         """Chooses words until `num_masked` tokens are chosen or no other word fits."""
-        positions = np.arange(input_ids.shape[1])
-        is_candidate = (positions > 0) & (positions < num_candidates[:, np.newaxis] + 2)
-        is_candidate[np.arange(len(a_size)), a_size + 1] = False
         # After [CLS] or [SEP] any token begins a word.
         is_after_candidate = np.zeros_like(is_candidate)
         is_after_candidate[:, 1:] = is_candidate[:, :-1]
@@ -196,7 +189,7 @@ class Masker:
         begins = np.flatnonzero(is_first[is_candidate])
         size_of_word = np.diff(begins, append=len(row))
         words = row[begins], _count_from_0(num_words)
-        sizes = np.zeros([len(a_size), int(num_words.max(initial=0))], np.int64)
+        sizes = np.zeros([len(input_ids), int(num_words.max(initial=0))], np.int64)
         sizes[words] = size_of_word
 
         left = num_masked.copy()
@@ -211,9 +204,9 @@ class Masker:
             left[rows] -= size * fits
 
         of_chosen = np.repeat(is_chosen[words], size_of_word)
-        count = np.bincount(row[of_chosen], minlength=len(a_size))
+        count = np.bincount(row[of_chosen], minlength=len(input_ids))
         slots = row[of_chosen], _count_from_0(count)
-        positions_NxP, units_NxP = np.zeros([2, len(a_size), self.rules.max_predictions_per_seq], np.int64)
+        positions_NxP, units_NxP = np.zeros([2, len(input_ids), self.rules.max_predictions_per_seq], np.int64)
         positions_NxP[slots] = position[of_chosen]
         units_NxP[slots] = np.repeat(_count_from_0(is_chosen.sum(axis=1)), size_of_word[is_chosen[words]])
         is_used = np.arange(positions_NxP.shape[1]) < count[:, np.newaxis]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import string
 import unicodedata
 from collections.abc import Callable, Iterator
@@ -39,15 +40,9 @@ def _letters_of(char: str, casing: Casing) -> tuple[int, bool]:
     return num_letters, not num_letters and split_words(char) != []
 
 
-_CJK_BLOCKS = (
-    (0x3400, 0x4DBF),
-    (0x4E00, 0x9FFF),
-    (0xF900, 0xFAFF),
-    (0x20000, 0x2A6DF),
-    (0x2A700, 0x2B73F),
-    (0x2B740, 0x2B81F),
-    (0x2B820, 0x2CEAF),
-    (0x2F800, 0x2FA1F),
+_IDEOGRAPH = re.compile(
+    "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002b73f\U0002b740-\U0002b81f"
+    "\U0002b820-\U0002ceaf\U0002f800-\U0002fa1f]"
 )
 _ASCII_PUNCTUATION = frozenset(string.punctuation)
 _ALWAYS_DROPPED = "\0\ufffd"
@@ -113,14 +108,13 @@ _CLEANING, _PUNCTUATION_APART = _Translation(_clean), _Translation(_set_punctuat
 
 def is_ideograph(char: str) -> bool:
     """Whether step 2 makes this character a separate word."""
-    code_point = ord(char)
-    return any(first <= code_point <= last for first, last in _CJK_BLOCKS)
+    return bool(_IDEOGRAPH.match(char))
 
 
 def split_words(text: str) -> list[str]:
     """Steps 1 to 3: cleaned text split at white space, each ideograph as a separate word."""
-    # Printable ASCII, the common case, contains nothing that the table changes.
-    if not (text.isascii() and text.isprintable()):
+    # What the table changes is not printable, or an ideograph, or U+FFFD.
+    if not text.isprintable() or not text.isascii() and ("\ufffd" in text or _IDEOGRAPH.search(text)):
         text = text.translate(_CLEANING)
     return text.split()
 

@@ -87,7 +87,11 @@ class FolderSettings(NamedTuple):
     def needs_library(self) -> bool:
         """Whether they ask for what Google's rules cannot do."""
         has_own_tokens = any(token not in SPECIAL_TOKENS for token, _ in self.added)
-        return self.tokenize_chinese_chars is False or has_own_tokens
+        return has_own_tokens or not self.splits_ideographs
+
+    @property
+    def splits_ideographs(self) -> bool:
+        return self.tokenize_chinese_chars in (None, True)
 
     @property
     def casing(self) -> Casing | None:
@@ -101,10 +105,10 @@ def read_settings(folder: Path) -> FolderSettings:
       the special tokens otherwise than BERT.
     """
     settings, special_names, config = (_read(folder / name) for name in (SETTINGS, _SPECIAL_NAMES, _MODEL_CONFIG))
-    own_code, name = settings.get("auto_map"), settings.get("tokenizer_class", config.get("tokenizer_class"))
+    name = settings.get("tokenizer_class", config.get("tokenizer_class"))
     has_library = (folder / TOKENIZER).is_file()
     is_known = name in (*_BERT_CLASSES, *_GENERIC_CLASSES) or (has_library and str(name).endswith("Fast"))
-    if not is_known or (isinstance(own_code, dict) and "AutoTokenizer" in own_code):
+    if not is_known or "AutoTokenizer" in (settings.get("auto_map") or {}):
         raise _other_tokenizer(
             f"{folder / SETTINGS}: tokenizer_class {name!r:.60} is code of its own, or not known here"
         )
@@ -114,7 +118,7 @@ def read_settings(folder: Path) -> FolderSettings:
                 continue
             value = content.get(setting)
             value = value.get("content") if isinstance(value, Mapping) else value
-            if not any(type(value) is type(each) and value == each for each in allowed):  # 0 is not false
+            if value not in allowed:
                 rule = " or ".join(json.dumps(each) for each in allowed[1:])
                 raise _other_tokenizer(f"{folder / file}: {setting}={value!r:.40}: only {rule} is supported")
     casing = {setting: settings.get(setting) for setting in _CASING_SETTINGS}
@@ -343,8 +347,7 @@ def open_vocabulary(
     pieces: Sequence[str], casing: Casing, settings: FolderSettings, folder: Path | None
 ) -> HuggingFaceTokenizer:
     """What `transformers` makes of a vocab.txt. Raises: UserError if the folder adds tokens to it."""
-    split_ideographs = settings.tokenize_chinese_chars is not False
-    pipeline = wordpiece_pipeline(ids_of(pieces), casing, split_ideographs=split_ideographs)
+    pipeline = wordpiece_pipeline(ids_of(pieces), casing, split_ideographs=settings.splits_ideographs)
     source = str(folder or "vocab.txt")
     _check_added(pipeline, settings, source)
     return HuggingFaceTokenizer(pipeline, source)
@@ -368,6 +371,6 @@ def open_json(path: Path, settings: FolderSettings = FolderSettings()) -> Huggin
     is_generic = settings.tokenizer_class in _GENERIC_CLASSES
     if isinstance(normalizer, normalizers.BertNormalizer) and settings.casing and not is_generic:
         normalizer.lowercase, normalizer.strip_accents = settings.casing
-        normalizer.handle_chinese_chars = settings.tokenize_chinese_chars is not False
+        normalizer.handle_chinese_chars = settings.splits_ideographs
         pipeline.normalizer = normalizer
     return HuggingFaceTokenizer(pipeline, str(path))

@@ -49,20 +49,22 @@ MAX_WORD_CHARS = 200
 CACHE_WORDS = 1 << 18
 # Longer words hardly ever recur, and would leave the cache's size in bytes unbounded.
 CACHE_WORD_LENGTH = 64
+# Marks the end of a line among the ids.
+_LINE_END_ID = -1
 _CAPITAL_SIGMA = "\u03a3".encode()
 
 
-class WordCache(dict[str, Any]):
-    """Caches `compute(word)`; a look-up that hits runs no Python code.
+class WordCache(dict[Any, Any]):
+    """Caches `compute(word)` for bytes or strings; a look-up that hits runs no Python code.
 
     At `CACHE_WORDS` the cache is emptied: frequent words soon return, and a hit needs no bookkeeping.
     """
 
-    def __init__(self, compute: Callable[[str], Any]):
+    def __init__(self, compute: Callable[[Any], Any]):
         super().__init__()
         self._compute = compute
 
-    def __missing__(self, word: str) -> Any:
+    def __missing__(self, word: Any) -> Any:
         computed = self._compute(word)
         if len(word) <= CACHE_WORD_LENGTH:
             if len(self) >= CACHE_WORDS:
@@ -91,7 +93,8 @@ class FullTokenizer(Tokenizer):
             if token.startswith(CONTINUATION)
         }
         self._longest, self._unknown = max(map(len, self.vocab)), (self.vocab[UNKNOWN_TOKEN],)
-        self._word_ids, self._chunk_spans = WordCache(self._compute_word_ids), WordCache(self._compute_spans)
+        self._word_ids, self._chunk_ids = WordCache(self._compute_word_ids), WordCache(self._compute_chunk_ids)
+        self._chunk_spans = WordCache(self._compute_spans)
 
     def continues_word(self) -> np.ndarray:
         return continues_word(self.vocab, CONTINUATION)
@@ -124,8 +127,10 @@ class FullTokenizer(Tokenizer):
             # Split at punctuation, too, there are fewer different chunks. It changes no result, with one exception:
             # `str.lower` looks past a full stop to see whether a capital sigma ends a word.
             return self._chunk_table.tokenize_lines(lines, _CAPITAL_SIGMA not in lines)
-        texts = lines.decode("utf-8", "surrogatepass").split("\n")[:-1]
-        return TokenizedLines.of(list(map(self.tokenize_to_ids, texts)))
+        chunks = lines.replace(b"\n", b" \n ").split(b" ")
+        ids = np.fromiter(itertools.chain.from_iterable(map(self._chunk_ids.__getitem__, chunks)), np.int32)
+        ends = np.flatnonzero(ids == _LINE_END_ID)
+        return TokenizedLines(np.delete(ids, ends), np.diff(ends, prepend=-1) - 1)
 
     @functools.cached_property
     def _chunk_table(self) -> ChunkTable | None:
@@ -156,9 +161,13 @@ class FullTokenizer(Tokenizer):
             return PART
         return {2: SPACE, 3: ALONE}.get(len(words), PART)
 
-    def _compute_chunk_ids(self, chunk: bytes) -> list[int]:
+    def _compute_chunk_ids(self, chunk: bytes) -> tuple[int, ...]:
+        if chunk == b"\n":
+            return (_LINE_END_ID,)
         words = split_words(chunk.decode("utf-8", "surrogatepass"))
-        return list(itertools.chain.from_iterable(map(self._compute_word_ids, words)))
+        # In scripts without spaces, such as Chinese, a whole sentence may be a single chunk.
+        ids_of = self._compute_word_ids if len(words) == 1 else self._word_ids.__getitem__
+        return tuple(itertools.chain.from_iterable(map(ids_of, words)))
 
     def _compute_word_ids(self, word: str) -> tuple[int, ...]:
         parts = split_at_punctuation(word, self.casing)

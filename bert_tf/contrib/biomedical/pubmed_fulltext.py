@@ -135,9 +135,8 @@ def read_batches(paths: Sequence[Path], folder: Path, position: Position) -> Ite
 
 def clean(article: Article, *, groups: Collection[str], captions: bool) -> list[Cleaned]:
     """The article as a line, or all articles in its file."""
-    cleaned = jats.clean(article.xml, group=article.group, groups=groups, captions=captions)
-    named = article.member or "the article"
-    return [BadRecord(f"{named}: {each.fault}") if isinstance(each, BadRecord) else each for each in cleaned]
+    name = article.member or "the article"
+    return jats.clean(name, article.xml, group=article.group, groups=groups, captions=captions)
 
 
 def open_corpus(options: PreparationOptions, working_dir: Path) -> Corpus:

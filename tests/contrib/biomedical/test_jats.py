@@ -44,7 +44,8 @@ CAPTIONS = {
 
 
 def cleaned(xml, *, groups=LICENSE_GROUPS, captions=False, group=""):
-    return jats.clean(xml if isinstance(xml, bytes) else xml.encode(), group=group, groups=groups, captions=captions)
+    xml = xml if isinstance(xml, bytes) else xml.encode()
+    return jats.clean("it", xml, group=group, groups=groups, captions=captions)
 
 
 def made(body="<p>It is so.</p>", meta="", attributes="", title="A title"):
@@ -176,7 +177,7 @@ def test_lists_of_servers_their_namespaces_and_other_encodings():
 )
 def test_broken_articles_are_bad_records(xml, fault):
     (found,) = cleaned(xml)
-    assert isinstance(found, BadRecord) and found.fault.startswith(fault)
+    assert isinstance(found, BadRecord) and found.fault.startswith(f"it: {fault}")
 
 
 # None would come to its end if its time grew with the square of the length.
