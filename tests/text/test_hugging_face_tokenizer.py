@@ -94,9 +94,12 @@ def test_real_text(do_lower_case):
 def test_words_get_ids_by_themselves_only_where_these_are_the_same():
     """They are kept for the next line that has them."""
     lines = [*HARD, "the [MASK]. unaffable [SEP]the", " ".join(HARD)]
-    for name, splits in ((None, True), ("the river", False), ("[X]", True)):
+    for name, splits in ((None, True), ("the river", False), ("[X]", True), (pre_tokenizers.Metaspace(), False)):
         pipeline = wordpiece_pipeline(ids_of(VOCAB), Casing.of(True))
-        pipeline.add_tokens([name] if name else [])
+        if isinstance(name, str):
+            pipeline.add_tokens([name])
+        elif name:
+            pipeline.pre_tokenizer = name
         tokenizer = HuggingFaceTokenizer(pipeline, "it")
         expected = [encoded.ids for encoded in pipeline.encode_batch(lines, add_special_tokens=False)]
         for _ in range(2):

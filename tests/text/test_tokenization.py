@@ -241,7 +241,7 @@ def test_spans_are_the_characters_that_tokens_stand_for(vocab_file, do_lower_cas
         ("中\u200b中,x", ["中", "中", ",", "x"]),
         ("a\u200bb zz☃z. ab", ["a\u200bb", "zz☃z", ".", "ab"]),
         ("\u0301 a \u0301", ["a"]),
-        ("中\u0301\u0301 \u0301,", ["中\u0301\u0301", ","]),
+        ("中\u0301\u0301 \u0301, a\t\u0301b", ["中\u0301\u0301", ",", "a", "b"]),
     ],
 )
 def test_spans_by_hand(tmp_path, text, spans):
