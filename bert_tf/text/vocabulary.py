@@ -216,11 +216,9 @@ def check_pieces(pieces: Sequence[str], source: str) -> None:
 def check_is_wordpiece(pieces: Collection[str], path: str | Path) -> None:
     """Raises `UserError` if a vocabulary file lists the pieces of a SentencePiece model, which alone cuts text so."""
     if has_word_starts(pieces):
-        models = list(Path(path).parent.glob(f"*{SENTENCEPIECE_SUFFIX}"))
-        model = models[0] if len(models) == 1 else f"own{SENTENCEPIECE_SUFFIX}"
         raise UserError(
             f"vocabulary {path} lists the pieces of a SentencePiece model, and text is cut into them by that model "
-            f"alone; name it (--vocab_file {model}; in Python vocab_file=)"
+            f"alone; name it (--vocab_file <its file>{SENTENCEPIECE_SUFFIX}; in Python vocab_file=)"
         )
 
 

@@ -30,7 +30,7 @@ import numpy as np
 
 from bert_tf.base.compiled import compiled_file, load_library
 from bert_tf.text.basic_tokenizer import Casing, spans_of_words, split_at_punctuation, split_words
-from bert_tf.text.chunk_ids import ALONE, LINE_END, PART, SOURCE, SPACE, ChunkTable
+from bert_tf.text.chunk_ids import SOURCE, ChunkTable
 from bert_tf.text.vocabulary import (
     CONTINUATION,
     UNKNOWN_TOKEN,
@@ -51,7 +51,6 @@ CACHE_WORDS = 1 << 18
 CACHE_WORD_LENGTH = 64
 # Marks the end of a line among the ids.
 _LINE_END_ID = -1
-_CAPITAL_SIGMA = "\u03a3".encode()
 
 
 class WordCache(dict[Any, Any]):
@@ -124,9 +123,7 @@ class FullTokenizer(Tokenizer):
 
     def tokenize_lines(self, lines: bytes) -> TokenizedLines:
         if self._chunk_table:
-            # Split at punctuation, too, there are fewer different chunks. It changes no result, with one exception:
-            # `str.lower` looks past a full stop to see whether a capital sigma ends a word.
-            return self._chunk_table.tokenize_lines(lines, _CAPITAL_SIGMA not in lines)
+            return self._chunk_table.tokenize_lines(lines)
         chunks = lines.replace(b"\n", b" \n ").split(b" ")
         ids = np.fromiter(itertools.chain.from_iterable(map(self._chunk_ids.__getitem__, chunks)), np.int32)
         ends = np.flatnonzero(ids == _LINE_END_ID)
@@ -139,27 +136,8 @@ class FullTokenizer(Tokenizer):
         code = load_library(compiled_file(SOURCE))
         if code is None:
             return None
-        chars = map(chr, range(128))
-        in_words = (self.casing.apply(char) if char.isalnum() else "\0" for char in chars)
-        return ChunkTable(
-            code,
-            self.vocab,
-            word_bytes="".join(in_words).encode().ljust(256, b"\0"),
-            compute_ids=self._compute_chunk_ids,
-            kind_of=self._kind_of,
-            max_chunks=4 * CACHE_WORDS,
-        )
-
-    def _kind_of(self, char: str, cuts_at_punctuation: bool) -> int:
-        """What the character does to a chunk, found by trying the rules on it."""
-        if char == "\n":
-            return LINE_END
-        words = split_words(f"a{char}b")
-        if len(words) == 1 and cuts_at_punctuation:
-            words = split_at_punctuation(words[0], self.casing)
-        if words[0] != "a" or words[-1] != "b":
-            return PART
-        return {2: SPACE, 3: ALONE}.get(len(words), PART)
+        compute_ids = self._compute_chunk_ids
+        return ChunkTable(code, self.vocab, self.casing, compute_ids=compute_ids, max_chunks=4 * CACHE_WORDS)
 
     def _compute_chunk_ids(self, chunk: bytes) -> tuple[int, ...]:
         if chunk == b"\n":

@@ -1,6 +1,5 @@
 """SentencePiece models give the ids of their own library, and the characters that each token stands for."""
 
-import shutil
 import sys
 import unicodedata
 
@@ -209,11 +208,10 @@ def test_the_casing_of_a_model_that_is_named_is_guessed_from_its_pieces(folder):
 def test_a_list_of_pieces_alone_cuts_no_text(folder, tmp_path):
     tokenizer, _ = opened(folder)
     (tmp_path / "vocab.txt").write_text(tokenizer.files()["vocab.txt"], encoding="utf-8")
-    said = "lists the pieces of a SentencePiece model.*--vocab_file"
-    refused(f"{said} own.model; in Python vocab_file=", FullTokenizer, tmp_path / "vocab.txt")
-    shutil.copy(folder / "unigram.model", tmp_path / "tokenizer_1.model")
+    said = "lists the pieces of a SentencePiece model.*--vocab_file .*.model; in Python vocab_file="
+    refused(said, FullTokenizer, tmp_path / "vocab.txt")
     for is_hugging_face in (True, False):  # weights beside it
-        refused(f"{said} {tmp_path}/tokenizer_1.model", open_stored, StoredTokenizer(tmp_path, is_hugging_face))
+        refused(said, open_stored, StoredTokenizer(tmp_path, is_hugging_face))
 
 
 def test_without_the_library_the_way_out_is_named(tmp_path, monkeypatch):

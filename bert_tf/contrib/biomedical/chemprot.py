@@ -32,6 +32,7 @@ from bert_tf.settings.preparation import PreparationOptions
 _TABLES = {"training": "train.tsv", "development": "dev.tsv", "test": "test.tsv"}
 _FILE = re.compile(r"chemprot_(training|development|test)_(abstracts|entities|relations|gold_standard)(?:_gs)?\.tsv")
 _KINDS = {"CHEMICAL": "CHEMICAL", "GENE-Y": "GENE", "GENE-N": "GENE", "GENE": "GENE"}
+_ORDER = ["CHEMICAL", "GENE"]  # of a relation's entities
 _GROUPS, _NO_RELATION = ("CPR:3", "CPR:4", "CPR:5", "CPR:6", "CPR:9"), "false"
 _BOTH = "@CHEM-GENE$"  # for a chemical and a gene that overlap or touch
 _Files = dict[str, tuple[str, bytes]]  # of a part, by kind: the name, with the archive that holds it, and the content
@@ -67,17 +68,14 @@ class _Article(NamedTuple):
         """A chemical, a gene and the sentence with both marked, for each pair in a sentence."""
         for start, end in self.sentences():
             inside = [name for name, each in self.entities.items() if start <= each.start and each.end <= end]
-            chemicals, genes = ([name for name in inside if self.entities[name].kind == kind] for kind in _ORDER)
-            for chemical, gene in itertools.product(chemicals, genes):
+            by_kind = ([name for name in inside if self.entities[name].kind == kind] for kind in _ORDER)
+            for chemical, gene in itertools.product(*by_kind):
                 pair = (self.entities[chemical], self.entities[gene])
                 first, second = sorted(pair, key=lambda entity: entity.start)
                 middle, last = f"@{first.kind}${self.text[first.end : second.start]}@{second.kind}$", second.end
                 if second.start <= first.end:
                     middle, last = _BOTH, max(first.end, second.end)
                 yield chemical, gene, self.text[start : first.start] + middle + self.text[last:end]
-
-
-_ORDER = ["CHEMICAL", "GENE"]  # of a relation's entities
 
 
 class _Part:
