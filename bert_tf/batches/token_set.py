@@ -15,7 +15,7 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -101,7 +101,10 @@ class TokenSet(InstanceSet):
     def features(
         self, ranges: Sequence[RecordRange], mask_seed: int, shape: Sequence[int] = (-1,)
     ) -> dict[str, np.ndarray]:
-        blocks = [self._make(block, mask_seed) for block in self._in_blocks(ranges)]
+        most_tokens = self.schema.sequence_length * max(part.num_records for part in ranges)
+        num_at_once = min(max(_BLOCK_TOKENS // most_tokens, 1), _RANGES_AT_ONCE)
+        starts = range(0, len(ranges), num_at_once)
+        blocks = [self._make(ranges[start : start + num_at_once], mask_seed) for start in starts]
         types = {"int64": np.int32, "float32": np.float32}
         return {
             name: np.concatenate([block[name] for block in blocks], dtype=types[kind], casting="same_kind").reshape(
@@ -109,19 +112,6 @@ class TokenSet(InstanceSet):
             )
             for name, kind, size in self.schema.fields
         }
-
-    def _in_blocks(self, ranges: Sequence[RecordRange]) -> Iterator[list[RecordRange]]:
-        """The ranges in blocks that fit the CPU's cache and the limit of open shards."""
-        block: list[RecordRange] = []
-        num_tokens = 0
-        for part in ranges:
-            block.append(part)
-            num_tokens += part.num_records * self.schema.sequence_length
-            if num_tokens >= _BLOCK_TOKENS or len(block) == _RANGES_AT_ONCE:
-                yield block
-                block, num_tokens = [], 0
-        if block:
-            yield block
 
     def _make(self, ranges: Sequence[RecordRange], mask_seed: int) -> dict[str, np.ndarray]:
         tokens, pairs = self._read_tokens(ranges, self._pairs(ranges))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import hashlib
 import io
 import itertools
 import re
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Callable, NamedTuple
 
 from bert_tf.base.errors import BadRecords, UserError
-from bert_tf.base.files import atomic_file, decode_utf8
+from bert_tf.base.files import decode_utf8, sha256_of_file, write_text
 from bert_tf.prepare.corpora.text_files import download_of, find_text_files, open_bytes, refusing_damage, require_files
 from bert_tf.prepare.layout import Layout
 from bert_tf.prepare.running.stage import Made, Stage, run_stage
@@ -178,12 +177,11 @@ def _write_tables(stage: Stage, parts: Mapping[str, _Files], bad: BadRecords) ->
     for name, (rows, counts) in tables.items():
         text = io.StringIO()
         csv.writer(text, delimiter="\t", lineterminator="\n").writerows(rows)
-        content, path = text.getvalue().encode("utf-8"), stage.folder / name
-        if not stage.manifest_path.exists() and path.exists() and path.read_bytes() != content:
+        path = stage.folder / name
+        if not stage.manifest_path.exists() and path.exists() and path.read_bytes() != text.getvalue().encode():
             raise UserError(f"{path} exists, and was not made by this stage: use it as it is, or move it away")
-        with atomic_file(path) as file:
-            file.write(content)
-        stage.add(FileEntry(name, len(content), hashlib.sha256(content).hexdigest(), counts))
+        write_text(path, text.getvalue())
+        stage.add(FileEntry(name, path.stat().st_size, sha256_of_file(path), counts))
         totals.update(counts)
     for fault in bad.named:
         print(f"warning: left out: {fault}", file=sys.stderr, flush=True)

@@ -35,12 +35,9 @@ from bert_tf.settings.preparation import PreparationOptions
 
 _FOLDERS = ("baseline", "daily_update")
 _NAME = re.compile(r"pubmed(\d{2})n(\d+)\.xml(\.gz)?")
-# Digits of a PMID; a version has fewer.
-_MOST_DIGITS = 8
-_PMID = re.compile(rb"<PMID\b([^<>]*)>\s*(\d{1,%d})\s*</PMID>" % _MOST_DIGITS)
+_PMID = re.compile(rb"<PMID\b(?:[^<>]*\bVersion\s*=\s*[\"'](\d{1,8})[\"'])?[^<>]*>\s*(\d{1,8})\s*</PMID>")
 # Memory is used only for numbers that occur: 40 MB for all of PubMed.
-_MOST_CITATIONS = 10**_MOST_DIGITS
-_VERSION = re.compile(rb"\bVersion\s*=\s*[\"'](\d+)")
+_MOST_CITATIONS = 10**8
 # "[Title of an article in another language]."
 _TRANSLATED = re.compile(r"\[(.*)\]\.?")
 _TRUNCATED = re.compile(r"\(ABSTRACT TRUNCATED(?: AT \d+ WORDS)?\)\s*$")
@@ -80,11 +77,9 @@ def find_files(folder: Path) -> list[Path]:
 
 
 def _numbers(xml: bytes) -> Iterator[tuple[int, int]]:
-    """PMID (0 if not a PubMed number) and version of each citation in an element; the article's own comes first."""
+    """PMID and version of each citation in an element; the article's own comes first."""
     for match in _PMID.finditer(xml):
-        stated = _VERSION.search(match[1])
-        version = stated[1] if stated else b"1"
-        yield (int(match[2]), int(version)) if len(version) <= _MOST_DIGITS else (0, 0)
+        yield int(match[2]), int(match[1] or 1)
 
 
 def _elements(file: XmlFile) -> Iterator[Element | Damage]:

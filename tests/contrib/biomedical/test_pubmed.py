@@ -143,7 +143,7 @@ def test_files_of_two_years_say_what_to_do(tmp_path):
 @pytest.mark.parametrize(
     "bad,message",
     [
-        (f"<PubmedArticle><PMID Version='{'1' * 5000}'>12</PMID></PubmedArticle>", "element 2 has no PMID"),
+        (f"<PubmedArticle><PMID Version='1'>{'1' * 5000}</PMID></PubmedArticle>", "element 2 has no PMID"),
         ("<QubmedArticle><PMID>12</PMID></PubmedArticle>", "PMID 12: XML: mismatched"),
     ],
 )
