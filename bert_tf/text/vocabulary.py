@@ -192,9 +192,7 @@ def load_pieces(path: str | Path) -> tuple[str, ...]:
     """
     check_file(Path(path), "name the model's vocab.txt, or make one by bertPrep.py --action create_vocab")
     text = read_text(Path(path), f"vocabulary file {path}")
-    pieces = tuple(line.removesuffix("\r") for line in text.split("\n"))
-    if pieces[-1] == "":
-        pieces = pieces[:-1]
+    pieces = tuple(line.removesuffix("\r") for line in text.removesuffix("\n").split("\n"))
     check_pieces(pieces, f"vocabulary file {path}")
     return pieces
 
