@@ -32,7 +32,7 @@ from bert_tf.records.schema import RecordSchema
 from bert_tf.records.token_file import TokenFile, read_tokens
 from bert_tf.text.vocabulary import VOCABULARY
 
-# Tokens that are assembled and masked at once, few enough for their arrays to stay in the CPU's cache.
+# About so many tokens are assembled and masked at once, few enough for their arrays to stay in the CPU's cache.
 _BLOCK_TOKENS = 1 << 17
 # Limits the shards in use at once: a large batch has ranges of more shards than may be open.
 _RANGES_AT_ONCE = 128
@@ -101,10 +101,10 @@ class TokenSet(InstanceSet):
     def features(
         self, ranges: Sequence[RecordRange], mask_seed: int, shape: Sequence[int] = (-1,)
     ) -> dict[str, np.ndarray]:
-        most_tokens = self.schema.sequence_length * max(part.num_records for part in ranges)
-        num_at_once = min(max(_BLOCK_TOKENS // most_tokens, 1), _RANGES_AT_ONCE)
-        starts = range(0, len(ranges), num_at_once)
-        blocks = [self._make(ranges[start : start + num_at_once], mask_seed) for start in starts]
+        num_tokens = self.schema.sequence_length * sum(part.num_records for part in ranges)
+        num_blocks = max(-(-num_tokens // _BLOCK_TOKENS), -(-len(ranges) // _RANGES_AT_ONCE))
+        size = -(-len(ranges) // num_blocks)
+        blocks = [self._make(ranges[start : start + size], mask_seed) for start in range(0, len(ranges), size)]
         types = {"int64": np.int32, "float32": np.float32}
         return {
             name: np.concatenate([block[name] for block in blocks], dtype=types[kind], casting="same_kind").reshape(
