@@ -91,7 +91,7 @@ class FolderSettings(NamedTuple):
 
     @property
     def splits_ideographs(self) -> bool:
-        return self.tokenize_chinese_chars in (None, True)
+        return self.tokenize_chinese_chars is not False
 
     @property
     def casing(self) -> Casing | None:
@@ -118,8 +118,9 @@ def read_settings(folder: Path) -> FolderSettings:
                 continue
             value = content.get(setting)
             value = value.get("content") if isinstance(value, Mapping) else value
-            if value not in allowed:
-                rule = " or ".join(json.dumps(each) for each in allowed[1:])
+            _, *supported = possible = list(map(json.dumps, allowed))  # as texts, because 0 is not false
+            if json.dumps(value) not in possible:
+                rule = " or ".join(supported)
                 raise _other_tokenizer(f"{folder / file}: {setting}={value!r:.40}: only {rule} is supported")
     casing = {setting: settings.get(setting) for setting in _CASING_SETTINGS}
     return FolderSettings(name, **casing, added=_read_added(folder, settings.get("added_tokens_decoder")))

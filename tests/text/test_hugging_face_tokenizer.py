@@ -258,6 +258,7 @@ def test_casing_that_tokenizer_json_and_settings_tell_differently(tmp_path, sett
         ({"tokenizer_class": "MyTokenizer"}, "tokenizer_class 'MyTokenizer' is code of its own, or not known"),
         ({"auto_map": {"AutoTokenizer": ["x.Y", None]}}, "code of its own"),
         ({"do_basic_tokenize": False}, "do_basic_tokenize=False: only true is supported"),
+        ({"tokenize_chinese_chars": 0}, "tokenize_chinese_chars=0: only true or false is supported"),
         ({"never_split": ["a"]}, "never_split=.*a.*: only .* is supported"),
         ({"do_lower_case": "no"}, "do_lower_case='no': only true or false is supported"),
         # transformers would begin texts with <s>, although there is a [CLS], too.
