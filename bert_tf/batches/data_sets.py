@@ -55,15 +55,14 @@ class RecordSet(InstanceSet):
         self.copies = [[index.num_records for index in indexes]]
         # Those that could not be stored beside their shards. The others are opened when needed.
         self._unstored = {path: index for path, index in zip(self.files, indexes) if not index.is_stored}
-        filled = [path for path, index in zip(self.files, indexes) if index.num_records]
-        if not filled:
+        schemas = [(path, describe(path)) for path, index in zip(self.files, indexes) if index.num_records]
+        if not schemas:
             raise UserError(f"the {len(self.files)} shard(s) of --{argument} hold no record; prepare the data again")
-        schemas = {path: describe(path) for path in filled}
-        self.schema = schemas[filled[0]]
-        for path, schema in schemas.items():
+        first, self.schema = schemas[0]
+        for path, schema in schemas:
             if schema != self.schema:
                 raise UserError(
-                    f"--{argument}: {path} holds {schema}, but {filled[0]} holds {self.schema}; "
+                    f"--{argument}: {path} holds {schema}, but {first} holds {self.schema}; "
                     "use records that were made with the same settings"
                 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import glob
 import hashlib
 import re
@@ -23,7 +24,7 @@ from bert_tf.records.shard import INDEX_SUFFIX
 from bert_tf.records.tfrecord import UNPACKED_SUFFIX
 from bert_tf.records.token_file import TOKENS_SUFFIX
 from bert_tf.text.tokenizer import open_tokenizer, original_vocabulary
-from bert_tf.text.vocabulary import check_vocabulary_size, load_pieces
+from bert_tf.text.vocabulary import VOCABULARY, Tokenizer, check_vocabulary_size, load_pieces
 
 _NOT_SHARDS = (INDEX_SUFFIX, *SUFFIXES, UNPACKED_SUFFIX, TEMPORARY_SUFFIX)
 # Shards kept open, each with the file beside it: below the usual limit of open files.
@@ -97,7 +98,7 @@ class InstanceSet:
         `has_reserved_rows`: whether the table may have more than are needed to pad it, as others' models do.
         """
         if self.vocab_size is not None:
-            source = f"{self.vocab_file or self.folder}, with which the data of --{self._argument} were made,"
+            source = f"the vocabulary in {self.folder}, with which the data of --{self._argument} were made,"
             check_vocabulary_size(self.vocab_size, num_rows, source, has_reserved_rows)
 
     @property
@@ -105,10 +106,12 @@ class InstanceSet:
         """Size of the vocabulary the shards were made with; None without a manifest."""
         return self.manifest.vocab.size if self.manifest and self.manifest.vocab else None
 
-    @property
-    def vocab_file(self) -> Path | None:
-        path = self.folder / "vocab.txt" if self.folder else None
-        return path if path and path.is_file() else None
+    @functools.cached_property
+    def tokenizer(self) -> Tokenizer:
+        """That with which the shards were made, for sets whose folder has a vocab.txt."""
+        assert self.folder and self.manifest
+        arguments = self.manifest.arguments
+        return open_tokenizer(original_vocabulary(self.folder), arguments["do_lower_case"], arguments["strip_accents"])
 
     def tokenizer_files(self) -> dict[str, str]:
         """The files, by name, of the tokenizer that the shards were made with; {} if it is not known.
@@ -116,19 +119,18 @@ class InstanceSet:
         Raises:
           UserError: it is not the one that the manifest names.
         """
-        if self.folder is None or self.vocab_file is None:
+        if self.folder is None or not (self.folder / VOCABULARY).is_file():
             return {}
         assert self.manifest and self.manifest.vocab
-        original, arguments = original_vocabulary(self.folder), self.manifest.arguments
-        tokenizer = open_tokenizer(original, arguments["do_lower_case"], arguments["strip_accents"])
+        original, pieces_file = original_vocabulary(self.folder), self.folder / VOCABULARY
         is_changed = sha256_of_file(original) != self.manifest.vocab.sha256
-        if is_changed or load_pieces(self.vocab_file) != tuple(tokenizer.inv_vocab):
-            path = original if is_changed else self.vocab_file
+        if is_changed or load_pieces(pieces_file) != tuple(self.tokenizer.inv_vocab):
+            path = original if is_changed else pieces_file
             raise UserError(
                 f"{path} is not the vocabulary that the data beside it were made with; put that one back, or make the "
                 "data again (data/bertPrep.py --action verify finds what changed)"
             )
-        return tokenizer.files()
+        return self.tokenizer.files()
 
     def facts(self) -> dict[str, Any]:
         """The description of the data in a run's config.json."""
@@ -147,14 +149,12 @@ class InstanceSet:
 
     def ranges_in_file_order(self, start: int, count: int) -> list[RecordRange]:
         """The instances [start, start + count) of all shards concatenated."""
-        firsts = np.cumsum([0, *self.copies[0]])
-        ranges: list[RecordRange] = []
-        while count > 0:
-            file = int(np.searchsorted(firsts, start, side="right")) - 1
-            first = start - int(firsts[file])
-            taken = min(count, self.copies[0][file] - first)
-            ranges.append(RecordRange(file, first, taken))
-            start, count = start + taken, count - taken
+        ranges = []
+        for file, num_records in enumerate(self.copies[0]):
+            if start < num_records and count > 0:
+                ranges.append(RecordRange(file, start, min(count, num_records - start)))
+                count -= ranges[-1].num_records
+            start = max(start - num_records, 0)
         return ranges
 
     def name(self, ranges: Sequence[RecordRange]) -> list[str]:

@@ -28,7 +28,7 @@ from bert_tf.records.schema import NUM_MARKERS
 from bert_tf.settings.declaration import check, same
 from bert_tf.settings.preparation import PreparationOptions
 from bert_tf.settings.programs import MaskingOptions
-from bert_tf.text.vocabulary import SPECIAL_TOKENS, UNKNOWN_TOKEN, Tokenizer, continues_word
+from bert_tf.text.vocabulary import CONTINUATION, SPECIAL_TOKENS, Tokenizer, continues_word
 
 _UNUSED_TOKEN = re.compile(r"\[unused\d+\]")
 # 32 random bits decide: below the first number the token becomes [MASK], else below the second it stays.
@@ -59,10 +59,10 @@ class VocabularyIds(NamedTuple):
     """What masking and instance creation need from a vocabulary."""
 
     pad: int
+    unknown: int
     cls: int
     sep: int
     mask: int
-    unknown: int
     replacements: np.ndarray  # int32, the ids that may replace a token at random
     continues: np.ndarray | None  # bool by id: whether the token continues the previous token's word; None: not known
 
@@ -74,7 +74,7 @@ class VocabularyIds(NamedTuple):
 
     @classmethod
     def of(cls, vocab: Mapping[str, int], markers: Collection[str] = SPECIAL_TOKENS) -> VocabularyIds:
-        """Raises: UserError if all tokens are special or unused."""
+        """Those of WordPiece. Raises: UserError if all tokens are special or unused."""
         replacements = [
             token_id for token, token_id in vocab.items() if token not in markers and not _UNUSED_TOKEN.fullmatch(token)
         ]
@@ -83,15 +83,9 @@ class VocabularyIds(NamedTuple):
                 f"the vocabulary's {len(vocab)} tokens are all special or unused; masking needs "
                 "some that occur in text: make the data with a vocabulary made from text"
             )
-        return cls(
-            vocab["[PAD]"],
-            vocab["[CLS]"],
-            vocab["[SEP]"],
-            vocab["[MASK]"],
-            vocab[UNKNOWN_TOKEN],
-            np.array(replacements, np.int32),
-            continues_word(vocab),
-        )
+        pad, unknown, cls_id, sep, mask = (vocab[token] for token in SPECIAL_TOKENS)
+        replacing, continues = np.array(replacements, np.int32), continues_word(vocab, CONTINUATION)
+        return cls(pad, unknown, cls_id, sep, mask, replacing, continues)
 
 
 class Masked(NamedTuple):
@@ -162,7 +156,8 @@ class Masker:
         num_masked = np.rint(lengths * rules.masked_lm_prob).astype(np.int64)
         num_masked = np.minimum(np.clip(num_masked, 1, num_predictions), num_candidates)
         if rules.whole_word_masking:
-            choice = self._choose_words(input_ids, a_size, num_candidates, num_masked, orders)
+            is_candidate = (input_mask != 0) & (input_ids != ids.cls) & (input_ids != ids.sep)
+            choice = self._choose_words(input_ids, is_candidate, num_masked, orders)
         else:
             choice = _choose_tokens(a_size, num_candidates, num_masked, orders)
 
@@ -180,17 +175,9 @@ class Masker:
         )
 
     def _choose_words(
-        self,
-        input_ids: np.ndarray,
-        a_size: np.ndarray,
-        num_candidates: np.ndarray,
-        num_masked: np.ndarray,
-        orders: np.ndarray,
+        self, input_ids: np.ndarray, is_candidate: np.ndarray, num_masked: np.ndarray, orders: np.ndarray
     ) -> _Choice:
         """Chooses words until `num_masked` tokens are chosen or no other word fits."""
-        positions = np.arange(input_ids.shape[1])
-        is_candidate = (positions > 0) & (positions < num_candidates[:, np.newaxis] + 2)
-        is_candidate[np.arange(len(a_size)), a_size + 1] = False
         # After [CLS] or [SEP] any token begins a word.
         is_after_candidate = np.zeros_like(is_candidate)
         is_after_candidate[:, 1:] = is_candidate[:, :-1]
@@ -202,7 +189,7 @@ class Masker:
         begins = np.flatnonzero(is_first[is_candidate])
         size_of_word = np.diff(begins, append=len(row))
         words = row[begins], _count_from_0(num_words)
-        sizes = np.zeros([len(a_size), int(num_words.max(initial=0))], np.int64)
+        sizes = np.zeros([len(input_ids), int(num_words.max(initial=0))], np.int64)
         sizes[words] = size_of_word
 
         left = num_masked.copy()
@@ -217,9 +204,9 @@ class Masker:
             left[rows] -= size * fits
 
         of_chosen = np.repeat(is_chosen[words], size_of_word)
-        count = np.bincount(row[of_chosen], minlength=len(a_size))
+        count = np.bincount(row[of_chosen], minlength=len(input_ids))
         slots = row[of_chosen], _count_from_0(count)
-        positions_NxP, units_NxP = np.zeros([2, len(a_size), self.rules.max_predictions_per_seq], np.int64)
+        positions_NxP, units_NxP = np.zeros([2, len(input_ids), self.rules.max_predictions_per_seq], np.int64)
         positions_NxP[slots] = position[of_chosen]
         units_NxP[slots] = np.repeat(_count_from_0(is_chosen.sum(axis=1)), size_of_word[is_chosen[words]])
         is_used = np.arange(positions_NxP.shape[1]) < count[:, np.newaxis]

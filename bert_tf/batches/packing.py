@@ -141,19 +141,29 @@ def lay_out(
     *masked, _ = slots.spread(is_masked, num_predictions)
     size_N = np.count_nonzero(is_token, axis=1)
     positions = features["masked_lm_positions"] + start_N[:, np.newaxis]
+    of_tokens = {
+        "input_ids": features["input_ids"][is_token],
+        "segment_ids": features["segment_ids"][is_token],
+        "position_ids": column - np.repeat(start_N, size_N),
+        "instance_numbers": np.repeat(slots.slot_N + 1, size_N),
+    }
+    of_masked = {
+        "masked_lm_positions": positions[is_masked],
+        "masked_lm_ids": features["masked_lm_ids"][is_masked],
+        "masked_lm_weights": features["masked_lm_weights"][is_masked],
+    }
+    of_instances = {
+        "cls_positions": start_N,
+        "next_sentence_labels": features["next_sentence_labels"][:, 0],
+        "example_weights": np.ones(len(start_N), np.float32),
+    }
     laid_out = {}
-    for name, width, at, values in (
-        ("input_ids", length, (row, column), features["input_ids"][is_token]),
-        ("segment_ids", length, (row, column), features["segment_ids"][is_token]),
-        ("position_ids", length, (row, column), column - np.repeat(start_N, size_N)),
-        ("instance_numbers", length, (row, column), np.repeat(slots.slot_N + 1, size_N)),
-        ("masked_lm_positions", num_predictions, tuple(masked), positions[is_masked]),
-        ("masked_lm_ids", num_predictions, tuple(masked), features["masked_lm_ids"][is_masked]),
-        ("masked_lm_weights", num_predictions, tuple(masked), features["masked_lm_weights"][is_masked]),
-        ("cls_positions", MAX_INSTANCES_PER_ROW, slots, start_N),
-        ("next_sentence_labels", MAX_INSTANCES_PER_ROW, slots, features["next_sentence_labels"][:, 0]),
-        ("example_weights", MAX_INSTANCES_PER_ROW, slots, np.ones(len(start_N), np.float32)),
+    for arrays, width, at in (
+        (of_tokens, length, (row, column)),
+        (of_masked, num_predictions, tuple(masked)),
+        (of_instances, MAX_INSTANCES_PER_ROW, slots),
     ):
-        laid_out[name] = np.zeros([num_rows, width], np.float32 if values.dtype.kind == "f" else np.int32)
-        laid_out[name][at] = values
+        for name, values in arrays.items():
+            laid_out[name] = np.zeros([num_rows, width], np.float32 if values.dtype.kind == "f" else np.int32)
+            laid_out[name][at] = values
     return laid_out

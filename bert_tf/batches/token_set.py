@@ -15,7 +15,7 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,10 +30,9 @@ from bert_tf.records.pair_file import PairFile, decode_pairs, ensure_pairs, open
 from bert_tf.records.pairs import Pairs, PairSettings
 from bert_tf.records.schema import RecordSchema
 from bert_tf.records.token_file import TokenFile, read_tokens
-from bert_tf.text.tokenizer import is_pipeline, open_tokenizer, original_vocabulary
-from bert_tf.text.vocabulary import VOCABULARY, ids_of, load_pieces
+from bert_tf.text.vocabulary import VOCABULARY
 
-# Tokens that are assembled and masked at once, few enough for their arrays to stay in the CPU's cache.
+# About so many tokens are assembled and masked at once, few enough for their arrays to stay in the CPU's cache.
 _BLOCK_TOKENS = 1 << 17
 # Limits the shards in use at once: a large batch has ranges of more shards than may be open.
 _RANGES_AT_ONCE = 128
@@ -61,7 +60,13 @@ class TokenSet(InstanceSet):
         settings = PairSettings.of(sequence_length, single_segments)
         settings.check(rules.max_predictions_per_seq)
         self.schema = RecordSchema(sequence_length, rules.max_predictions_per_seq)
-        self.masker = Masker(rules, self._vocabulary_ids(argument))
+        if self.folder is None:
+            raise UserError(
+                f"--{argument}: there is no {MANIFEST_NAME} beside the token files ({self.files[0]}); keep token files "
+                "in the folder where bertPrep.py made them"
+            )
+        check_file(self.folder / VOCABULARY, "bertPrep.py --action verify --repair puts it back")
+        self.masker = Masker(rules, VocabularyIds.of_tokenizer(self.tokenizer))
         self.pair_settings = ensure_pairs(self.files, settings)[0]
         self._verified: set[int] = set()
         sizes, self._checksums = [], []
@@ -96,7 +101,10 @@ class TokenSet(InstanceSet):
     def features(
         self, ranges: Sequence[RecordRange], mask_seed: int, shape: Sequence[int] = (-1,)
     ) -> dict[str, np.ndarray]:
-        blocks = [self._make(block, mask_seed) for block in self._in_blocks(ranges)]
+        num_tokens = self.schema.sequence_length * sum(part.num_records for part in ranges)
+        num_blocks = max(-(-num_tokens // _BLOCK_TOKENS), -(-len(ranges) // _RANGES_AT_ONCE))
+        size = -(-len(ranges) // num_blocks)
+        blocks = [self._make(ranges[start : start + size], mask_seed) for start in range(0, len(ranges), size)]
         types = {"int64": np.int32, "float32": np.float32}
         return {
             name: np.concatenate([block[name] for block in blocks], dtype=types[kind], casting="same_kind").reshape(
@@ -104,19 +112,6 @@ class TokenSet(InstanceSet):
             )
             for name, kind, size in self.schema.fields
         }
-
-    def _in_blocks(self, ranges: Sequence[RecordRange]) -> Iterator[list[RecordRange]]:
-        """The ranges in blocks that fit the CPU's cache and the limit of open shards."""
-        block: list[RecordRange] = []
-        num_tokens = 0
-        for part in ranges:
-            block.append(part)
-            num_tokens += part.num_records * self.schema.sequence_length
-            if num_tokens >= _BLOCK_TOKENS or len(block) == _RANGES_AT_ONCE:
-                yield block
-                block, num_tokens = [], 0
-        if block:
-            yield block
 
     def _make(self, ranges: Sequence[RecordRange], mask_seed: int) -> dict[str, np.ndarray]:
         tokens, pairs = self._read_tokens(ranges, self._pairs(ranges))
@@ -157,27 +152,13 @@ class TokenSet(InstanceSet):
 
     def _open_unverified(self, number: int) -> _Shard:
         tokens = TokenFile(self.files[number])
-        if tokens.vocab_size != self._num_pieces:
+        if tokens.vocab_size != self.tokenizer.vocab_size:
             raise UserError(
-                f"token file {tokens.path} was made with a vocabulary of {tokens.vocab_size:,} pieces, but "
-                f"{self.vocab_file} has {self._num_pieces:,}; keep them in the folder where bertPrep.py made them"
+                f"token file {tokens.path} was made with a vocabulary of {tokens.vocab_size:,} pieces, but that of "
+                f"{self.folder} has {self.tokenizer.vocab_size:,}; keep them in the folder where bertPrep.py made them"
             )
         pairs = open_pairs(tokens, self.pair_settings)
         if pairs is None:
             path = pairs_path(tokens.path, self.pair_settings)
             raise UserError(f"{path} is gone or was changed while it was in use; start again")
         return _Shard(tokens, pairs)
-
-    def _vocabulary_ids(self, argument: str) -> VocabularyIds:
-        if self.folder is None:
-            raise UserError(
-                f"--{argument}: there is no {MANIFEST_NAME} beside the token files ({self.files[0]}); keep token files "
-                "in the folder where bertPrep.py made them"
-            )
-        check_file(self.folder / VOCABULARY, "bertPrep.py --action verify --repair puts it back")
-        pieces = load_pieces(self.folder / VOCABULARY)
-        self._num_pieces = len(pieces)
-        original = original_vocabulary(self.folder)
-        if is_pipeline(original):
-            return VocabularyIds.of_tokenizer(open_tokenizer(original))
-        return VocabularyIds.of(ids_of(pieces))

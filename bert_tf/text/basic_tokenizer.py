@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import string
 import unicodedata
 from collections.abc import Callable, Iterator
@@ -18,14 +19,12 @@ def spans_of_words(text: str, casing: Casing) -> Iterator[tuple[str, list[int], 
     """
     starts: list[int] = []
     ends: list[int] = []
-    is_inside_word = False
     for index, char in enumerate(text):
-        num_letters, joins, parts = _letters_of(char, casing)
+        num_letters, is_lost_accent = _letters_of(char, casing)
         starts += [index] * num_letters
         ends += [index + 1] * num_letters
-        if joins and not num_letters and is_inside_word:  # an accent that goes belongs to the letter before it
+        if is_lost_accent and index in ends[-1:]:  # it belongs to the character before it
             ends[-1] = index + 1
-        is_inside_word = not parts and (is_inside_word or num_letters > 0)
     first = 0
     for word in tokenize_words(text, casing):
         end = first + len(word)
@@ -35,23 +34,15 @@ def spans_of_words(text: str, casing: Casing) -> Iterator[tuple[str, list[int], 
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def _letters_of(char: str, casing: Casing) -> tuple[int, bool, bool]:
-    """How many letters of words a character becomes, and whether it joins or parts those around it."""
-    words = split_words(f"a{char}b")
-    return sum(map(len, tokenize_words(char, casing))), words == [f"a{char}b"], len(words) > 1
+def _letters_of(char: str, casing: Casing) -> tuple[int, bool]:
+    """How many letters of words a character becomes, and whether it is an accent that is taken away."""
+    num_letters = sum(map(len, tokenize_words(char, casing)))
+    return num_letters, not num_letters and split_words(char) != []
 
 
-CAPITAL_SIGMA = "\u03a3".encode()
-
-_CJK_BLOCKS = (
-    (0x3400, 0x4DBF),
-    (0x4E00, 0x9FFF),
-    (0xF900, 0xFAFF),
-    (0x20000, 0x2A6DF),
-    (0x2A700, 0x2B73F),
-    (0x2B740, 0x2B81F),
-    (0x2B820, 0x2CEAF),
-    (0x2F800, 0x2FA1F),
+_IDEOGRAPH = re.compile(
+    "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002b73f\U0002b740-\U0002b81f"
+    "\U0002b820-\U0002ceaf\U0002f800-\U0002fa1f]"
 )
 _ASCII_PUNCTUATION = frozenset(string.punctuation)
 _ALWAYS_DROPPED = "\0\ufffd"
@@ -73,7 +64,7 @@ class Casing(NamedTuple):
         return {"do_lower_case": self.lower_case, "strip_accents": self.strip_accents}
 
     def __str__(self) -> str:
-        return f"do_lower_case={int(self.lower_case)}, strip_accents={int(self.strip_accents)}"
+        return ", ".join(f"{flag}={int(value)}" for flag, value in self.flags().items())
 
     def apply(self, text: str) -> str:
         """Step 4, for a word or a whole text."""
@@ -117,14 +108,13 @@ _CLEANING, _PUNCTUATION_APART = _Translation(_clean), _Translation(_set_punctuat
 
 def is_ideograph(char: str) -> bool:
     """Whether step 2 makes this character a separate word."""
-    code_point = ord(char)
-    return any(first <= code_point <= last for first, last in _CJK_BLOCKS)
+    return bool(_IDEOGRAPH.match(char))
 
 
 def split_words(text: str) -> list[str]:
     """Steps 1 to 3: cleaned text split at white space, each ideograph as a separate word."""
-    # Printable ASCII, the common case, contains nothing that the table changes.
-    if not (text.isascii() and text.isprintable()):
+    # What the table changes is not printable, or an ideograph, or U+FFFD.
+    if not text.isprintable() or not text.isascii() and ("\ufffd" in text or _IDEOGRAPH.search(text)):
         text = text.translate(_CLEANING)
     return text.split()
 

@@ -15,11 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
+from bert_tf.text.basic_tokenizer import Casing, split_at_punctuation, split_words
 from bert_tf.text.vocabulary import UNKNOWN_TOKEN, TokenizedLines
 
 SOURCE = Path(__file__).with_suffix(".cpp")
 # What a character does: it is part of a chunk, separates chunks, is a chunk by itself, or ends a line.
-PART, SPACE, ALONE, LINE_END = range(1, 5)
+_PART, _SPACE, _ALONE, _LINE_END = range(1, 5)
+_CAPITAL_SIGMA = "\u03a3".encode()
 _NEW_CHARACTER = 1  # the answer if a character is new; 2: a chunk is new; 0: the text has ended
 # In 4-byte words: an entry of English text has 5.
 _ENTRY_SIZE, _LONGEST_ENTRY = 8, 96
@@ -61,23 +63,22 @@ class ChunkTable:
         self,
         code: ctypes.CDLL,
         vocab: Mapping[str, int],
+        casing: Casing,
         *,
-        word_bytes: bytes,
         compute_ids: Callable[[bytes], Sequence[int]],
-        kind_of: Callable[[str, bool], int],
         max_chunks: int,
     ):
         """
         Args:
           code: the compiled chunk_ids.cpp.
-          word_bytes: for each of the 256 bytes what it becomes in a word, or 0 if it cannot be in a word that the
-            compiled code handles itself.
           compute_ids: gives at most as many ids as the chunk has bytes.
-          kind_of: see `tokenize_lines`.
         """
-        self._code, self._compute_ids, self._kind_of = code, compute_ids, kind_of
+        self._code, self._casing, self._compute_ids = code, casing, compute_ids
         self._kinds = np.zeros((2, sys.maxunicode + 1), np.uint8)
-        self._word_bytes, self._unknown = np.frombuffer(word_bytes, np.uint8), vocab[UNKNOWN_TOKEN]
+        # What each of the 256 bytes becomes in a word; 0 if it cannot be in one that the compiled code handles itself.
+        in_words = (casing.apply(char) if char.isalnum() else "\0" for char in map(chr, range(128)))
+        self._word_bytes = np.frombuffer("".join(in_words).encode().ljust(256, b"\0"), np.uint8)
+        self._unknown = vocab[UNKNOWN_TOKEN]
         self._chunks = _Table.empty(max_chunks // 2, max(_ENTRY_SIZE * max_chunks, _LONGEST_ENTRY))
         pieces = {piece.encode(): token_id for piece, token_id in vocab.items()}
         pieces = {piece: token_id for piece, token_id in pieces.items() if len(piece) <= _LONGEST_PIECE}
@@ -87,8 +88,22 @@ class ChunkTable:
         pointers = (ctypes.c_void_p(array.ctypes.data) for array in (content, ends, ids))
         code.learn_pieces(ctypes.byref(self._pieces), *pointers, len(pieces))
 
-    def tokenize_lines(self, lines: bytes, cuts_at_punctuation: bool) -> TokenizedLines:
-        """See `Tokenizer.tokenize_lines`; a character's kind is ``kind_of(character, cuts_at_punctuation)``."""
+    def _kind_of(self, char: str, cuts_at_punctuation: bool) -> int:
+        """What the character does to a chunk, found by trying the rules on it."""
+        if char == "\n":
+            return _LINE_END
+        words = split_words(f"a{char}b")
+        if len(words) == 1 and cuts_at_punctuation:
+            words = split_at_punctuation(words[0], self._casing)
+        if words[0] != "a" or words[-1] != "b":
+            return _PART
+        return {2: _SPACE, 3: _ALONE}.get(len(words), _PART)
+
+    def tokenize_lines(self, lines: bytes) -> TokenizedLines:
+        """See `Tokenizer.tokenize_lines`."""
+        # Split at punctuation, too, there are fewer different chunks. It changes no result, with one exception:
+        # `str.lower` looks past a full stop to see whether a capital sigma ends a word.
+        cuts_at_punctuation = _CAPITAL_SIGMA not in lines
         lines.decode("utf-8", "surrogatepass")  # raises if invalid; the compiled code relies on valid text
         kinds, ids = self._kinds[int(cuts_at_punctuation)], np.empty(len(lines), np.int32)
         line_ends = np.empty(lines.count(b"\n"), np.int64)

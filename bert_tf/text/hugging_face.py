@@ -36,14 +36,15 @@ from bert_tf.text.vocabulary import (
     continues_word,
     ids_of,
 )
-from bert_tf.text.wordpiece import CACHE_WORDS, WordCache
+from bert_tf.text.wordpiece import WordCache
 
 TOKENIZER = "tokenizer.json"
 ADDED_TOKENS, _SPECIAL_NAMES, _MODEL_CONFIG = "added_tokens.json", "special_tokens_map.json", "config.json"
 _REMEDY = "fetch the model's tokenizer again"
 # More ids than that, beside one for each piece, are no padding.
 _FREE_IDS = 10_000
-_MANY_WORDS = 100
+# The parts of a pipeline that decide how it cuts text, and their types where it does that as BERT's.
+_STEPS, _BERT_STEPS = ("normalizer", "pre_tokenizer", "model"), ["BertNormalizer", "BertPreTokenizer", "WordPiece"]
 # Longer words are unknown to Hugging Face's BERT.
 _MAX_WORD_CHARS = 100
 # BERT's own class, for which transformers takes the casing from tokenizer_config.json, and its names in other models.
@@ -86,7 +87,11 @@ class FolderSettings(NamedTuple):
     def needs_library(self) -> bool:
         """Whether they ask for what Google's rules cannot do."""
         has_own_tokens = any(token not in SPECIAL_TOKENS for token, _ in self.added)
-        return self.tokenize_chinese_chars is False or has_own_tokens
+        return has_own_tokens or not self.splits_ideographs
+
+    @property
+    def splits_ideographs(self) -> bool:
+        return self.tokenize_chinese_chars is not False
 
     @property
     def casing(self) -> Casing | None:
@@ -99,23 +104,23 @@ def read_settings(folder: Path) -> FolderSettings:
     Raises: UserError if it is damaged, needs a tokenizer that is code of its own (MeCab, Jieba, custom code), or calls
       the special tokens otherwise than BERT.
     """
-    files = {name: _read(folder / name) for name in (SETTINGS, _SPECIAL_NAMES, _MODEL_CONFIG)}
-    settings, own_code = files[SETTINGS], files[SETTINGS].get("auto_map")
-    name = settings.get("tokenizer_class", files[_MODEL_CONFIG].get("tokenizer_class"))
+    settings, special_names, config = (_read(folder / name) for name in (SETTINGS, _SPECIAL_NAMES, _MODEL_CONFIG))
+    name = settings.get("tokenizer_class", config.get("tokenizer_class"))
     has_library = (folder / TOKENIZER).is_file()
     is_known = name in (*_BERT_CLASSES, *_GENERIC_CLASSES) or (has_library and str(name).endswith("Fast"))
-    if not is_known or (isinstance(own_code, dict) and "AutoTokenizer" in own_code):
+    if not is_known or "AutoTokenizer" in (settings.get("auto_map") or {}):
         raise _other_tokenizer(
             f"{folder / SETTINGS}: tokenizer_class {name!r:.60} is code of its own, or not known here"
         )
-    for file in (SETTINGS, _SPECIAL_NAMES):
+    for file, content in ((SETTINGS, settings), (_SPECIAL_NAMES, special_names)):
         for setting, allowed in _ALLOWED.items():
             if has_library and setting in _OF_PYTHONS:
                 continue
-            value = files[file].get(setting)
+            value = content.get(setting)
             value = value.get("content") if isinstance(value, Mapping) else value
-            if not any(type(value) is type(each) and value == each for each in allowed):  # 0 is not false
-                rule = " or ".join(json.dumps(each) for each in allowed[1:])
+            _, *supported = possible = list(map(json.dumps, allowed))  # as texts, because 0 is not false
+            if json.dumps(value) not in possible:
+                rule = " or ".join(supported)
                 raise _other_tokenizer(f"{folder / file}: {setting}={value!r:.40}: only {rule} is supported")
     casing = {setting: settings.get(setting) for setting in _CASING_SETTINGS}
     return FolderSettings(name, **casing, added=_read_added(folder, settings.get("added_tokens_decoder")))
@@ -134,10 +139,9 @@ def _other_tokenizer(difference: str) -> UserError:
 
 def _read_added(folder: Path, decoder: Any) -> tuple[tuple[str, str], ...]:
     """The tokens of ``added_tokens.json``, and of ``added_tokens_decoder`` in the settings, with their ids."""
-    added: list[tuple[Any, Any]] = list(_read(folder / ADDED_TOKENS).items())
-    for number, token in decoder.items() if isinstance(decoder, Mapping) else ():
-        added.append((token.get("content") if isinstance(token, Mapping) else token, number))
-    return tuple((str(token), str(number)) for token, number in added)
+    of_settings = ((token["content"], number) for number, token in (decoder or {}).items())
+    added = (*_read(folder / ADDED_TOKENS).items(), *of_settings)
+    return tuple((token, str(number)) for token, number in added)
 
 
 def _check_added(pipeline: tokenizers.Tokenizer, settings: FolderSettings, source: str) -> None:
@@ -160,7 +164,8 @@ class HuggingFaceTokenizer(Tokenizer):
     def __init__(self, pipeline: tokenizers.Tokenizer, source: str, has_separate_words: bool | None = None):
         """
         Args:
-          has_separate_words: whether what stands between two spaces has the same ids by itself; None: found out.
+          has_separate_words: whether what stands between two spaces has the same ids by itself; None: where its steps
+            are BERT's own.
 
         Raises: UserError if a special token of BERT's is missing or has another meaning, if it puts others around
           texts, or if its ids are not those of one piece each.
@@ -168,21 +173,21 @@ class HuggingFaceTokenizer(Tokenizer):
         pipeline.no_truncation()
         pipeline.no_padding()
         self._pipeline = pipeline
-        by_id = _pieces_by_id(pipeline, source)
-        self.inv_vocab = tuple(map(_as_line, (by_id.get(number, "") for number in range(max(by_id, default=-1) + 1))))
+        self.inv_vocab = _pieces_by_id(pipeline.get_vocab(), source)
         self.vocab = ids_of(self.inv_vocab)
         check_pieces(self.inv_vocab, source)
         if pipeline.post_processor is None:
             pipeline.post_processor = _bert_markers(self.vocab)
         _check_markers(pipeline, source)
-        _check_words(pipeline, [piece for piece in self.inv_vocab if piece not in self.markers], source)
+        content = json.loads(self.pipeline_json())
+        _check_unknown(content["model"], source)
         normalize = pipeline.normalizer.normalize_str if pipeline.normalizer else str
         self.casing = Casing(normalize("A").endswith("a"), normalize("é").endswith("e"))
         if has_separate_words is None:
             are_words = not any(" " in marker for marker in self.markers)
-            has_separate_words = are_words and any(self.has_bert_steps(self.casing, split) for split in (True, False))
+            has_separate_words = are_words and [(content[name] or {}).get("type") for name in _STEPS] == _BERT_STEPS
         self._has_separate_words = has_separate_words
-        self._word_ids = WordCache(self.tokenize_to_ids, CACHE_WORDS)
+        self._word_ids = WordCache(self.tokenize_to_ids)
 
     @property
     def markers(self) -> Collection[str]:
@@ -190,11 +195,12 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def continues_word(self) -> np.ndarray | None:
         content = json.loads(self.pipeline_json())
-        prefix, pre_tokenizer = content["model"].get("continuing_subword_prefix"), content["pre_tokenizer"] or {}
+        if prefix := content["model"].get("continuing_subword_prefix"):
+            return continues_word(self.vocab, prefix)
+        pre_tokenizer = content["pre_tokenizer"] or {}
         splitters = pre_tokenizer.get("pretokenizers", [pre_tokenizer])
-        if not prefix and ("Metaspace", WORD_START) not in [(s.get("type"), s.get("replacement")) for s in splitters]:
-            return None
-        return continues_word(self.vocab, prefix or "")
+        marks_words = any(each.get("replacement") == WORD_START for each in splitters)
+        return continues_word(self.vocab, "") if marks_words else None
 
     def files(self) -> dict[str, str]:
         return {**super().files(), TOKENIZER: self.pipeline_json()}
@@ -203,15 +209,12 @@ class HuggingFaceTokenizer(Tokenizer):
         """The content of ``tokenizer.json``."""
         return self._pipeline.to_str(pretty=True) + "\n"
 
-    def has_bert_steps(self, casing: Casing, split_ideographs: bool = True) -> bool:
-        """Whether it cuts text by BERT's own steps, with this `casing`."""
-        bert = wordpiece_pipeline(ids_of(SPECIAL_TOKENS), casing, split_ideographs=split_ideographs)
-        return self.casing == casing and _steps(self.pipeline_json()) == _steps(bert.to_str())
-
     def is_google_wordpiece(self, casing: Casing) -> bool:
         """Whether `text.wordpiece` with this `casing` gives its ids, for all but the rare text that the head of this
         module names."""
-        return self.has_bert_steps(casing) and set(self.markers) == set(SPECIAL_TOKENS)
+        bert = wordpiece_pipeline(ids_of(SPECIAL_TOKENS), casing)
+        has_bert_steps = self.casing == casing and _steps(self.pipeline_json()) == _steps(bert.to_str())
+        return has_bert_steps and set(self.markers) == set(SPECIAL_TOKENS)
 
     def tokenize_to_ids(self, text: str) -> list[int]:
         return self._pipeline.encode(_without_surrogates(text), add_special_tokens=False).ids
@@ -252,13 +255,8 @@ def _steps(pipeline_json: str) -> list[dict[str, Any]]:
     """The steps of a pipeline, apart from its casing, its vocabulary, and the length of the longest word."""
     content = json.loads(pipeline_json)
     others = {"lowercase", "strip_accents", "vocab", "max_input_chars_per_word"}
-    steps = (content[name] or {} for name in ("normalizer", "pre_tokenizer", "model"))
+    steps = (content[name] or {} for name in _STEPS)
     return [{name: value for name, value in step.items() if name not in others} for step in steps]
-
-
-def _as_line(piece: str) -> str:
-    """A piece as it may stand in a vocabulary file."""
-    return "" if "\n" in piece or "\r" in piece else piece
 
 
 def _is_blank(char: str) -> bool:
@@ -281,31 +279,30 @@ def _bert_markers(vocab: Mapping[str, int]) -> processors.TemplateProcessing:
     )
 
 
-def _pieces_by_id(pipeline: tokenizers.Tokenizer, source: str) -> dict[int, str]:
-    """Raises: UserError if two pieces have the same id, or if one lies far beyond the number of pieces."""
-    by_id: dict[int, str] = {}
-    pieces = pipeline.get_vocab()
-    for piece, token_id in pieces.items():
-        if token_id in by_id:
-            raise UserError(f"{source}: {by_id[token_id]!r} and {piece!r} both have id {token_id}; {_REMEDY}")
-        by_id[token_id] = piece
-    if (largest := max(by_id, default=0)) > 2 * len(pieces) + _FREE_IDS:
-        raise UserError(f"{source}: {by_id[largest]!r} has id {largest}, of {len(pieces)} pieces; {_REMEDY}")
-    return by_id
+def _pieces_by_id(ids: Mapping[str, int], source: str) -> tuple[str, ...]:
+    """The pieces by id, "" for an id without one, or with one that cannot stand in a vocabulary file.
+
+    Raises: UserError if two pieces have the same id, or if one lies far beyond the number of pieces.
+    """
+    by_id = {token_id: piece for piece, token_id in ids.items()}
+    largest = max(by_id, default=-1)
+    if len(by_id) < len(ids) or largest > 2 * len(ids) + _FREE_IDS:
+        raise UserError(
+            f"{source}: its {len(ids)} pieces have {len(by_id)} different ids up to {largest}; each needs its own, and "
+            f"hardly more can be free; {_REMEDY}"
+        )
+    pieces = (by_id.get(number, "") for number in range(largest + 1))
+    return tuple("" if "\n" in piece or "\r" in piece else piece for piece in pieces)
 
 
-def _check_words(pipeline: tokenizers.Tokenizer, pieces: Sequence[str], source: str) -> None:
-    """Raises: UserError if letters outside the vocabulary are not [UNK], or nothing is left of its own `pieces`."""
-    model = json.loads(pipeline.to_str())["model"]
+def _check_unknown(model: Mapping[str, Any], source: str) -> None:
+    """Raises: UserError if letters outside the vocabulary are not [UNK]."""
     number = model.get("unk_id")
     unknown = model.get("unk_token") if number is None else model["vocab"][number][0]
     # A BPE may know every byte, and then has none.
     if unknown != UNKNOWN_TOKEN and (unknown, model["type"]) != (None, "BPE"):
         fault = f"its token for unknown words is {unknown!r:.40}, BERT's is {UNKNOWN_TOKEN!r}"
         raise UserError(f"{source}: {fault}; name a model with that")
-    words = " ".join(re.sub(r"[\W_]", "", piece) for piece in pieces[:_MANY_WORDS])
-    if words.strip() and not pipeline.encode(words, add_special_tokens=False).ids:
-        raise UserError(f"{source}: nothing is left of a text by its normalizer and pre_tokenizer; {_REMEDY}")
 
 
 def _check_markers(pipeline: tokenizers.Tokenizer, source: str) -> None:
@@ -351,8 +348,7 @@ def open_vocabulary(
     pieces: Sequence[str], casing: Casing, settings: FolderSettings, folder: Path | None
 ) -> HuggingFaceTokenizer:
     """What `transformers` makes of a vocab.txt. Raises: UserError if the folder adds tokens to it."""
-    split_ideographs = settings.tokenize_chinese_chars is not False
-    pipeline = wordpiece_pipeline(ids_of(pieces), casing, split_ideographs=split_ideographs)
+    pipeline = wordpiece_pipeline(ids_of(pieces), casing, split_ideographs=settings.splits_ideographs)
     source = str(folder or "vocab.txt")
     _check_added(pipeline, settings, source)
     return HuggingFaceTokenizer(pipeline, source)
@@ -366,11 +362,9 @@ def open_json(path: Path, settings: FolderSettings = FolderSettings()) -> Huggin
 
     Raises: UserError if the file is damaged, lacks a special token, or puts other markers around texts than BERT.
     """
+    check_file(path, _REMEDY)
     try:
-        check_file(path, _REMEDY)
         pipeline = tokenizers.Tokenizer.from_file(str(path))
-    except UserError:
-        raise
     except Exception as error:  # the library raises no narrower class
         raise UserError(f"{path} is no tokenizer of Hugging Face's ({error}); {_REMEDY}") from None
     _check_added(pipeline, settings, str(path))
@@ -378,6 +372,6 @@ def open_json(path: Path, settings: FolderSettings = FolderSettings()) -> Huggin
     is_generic = settings.tokenizer_class in _GENERIC_CLASSES
     if isinstance(normalizer, normalizers.BertNormalizer) and settings.casing and not is_generic:
         normalizer.lowercase, normalizer.strip_accents = settings.casing
-        normalizer.handle_chinese_chars = settings.tokenize_chinese_chars is not False
+        normalizer.handle_chinese_chars = settings.splits_ideographs
         pipeline.normalizer = normalizer
     return HuggingFaceTokenizer(pipeline, str(path))

@@ -71,14 +71,11 @@ def open_model(model_file: str | Path, casing: Casing) -> HuggingFaceTokenizer:
     check_file(path, "make one by bertPrep.py --action create_vocab --vocab_file <name>.model")
     try:
         library.LoadFromSerializedProto(path.read_bytes())  # the constructor treats an empty file as no file
-        list(map(library.id_to_piece, range(library.get_piece_size())))  # raises UnicodeDecodeError
         model = parse_model(path.read_bytes())
-        pipeline = _pipeline(library, model, casing, f"SentencePiece model {path}")
-    except UserError:
-        raise
     except Exception as error:  # the libraries raise no narrower class
         remedy = "a WordPiece vocabulary is called .txt"
         raise UserError(f"{path} is no SentencePiece model ({error}); {remedy}") from None
+    pipeline = _pipeline(library, model, casing, f"SentencePiece model {path}")
     spaces = model.normalizer
     has_separate_words = spaces.add_dummy_prefix and spaces.remove_extra_whitespaces and pipeline.pre_tokenizer.split
     return HuggingFaceTokenizer(pipeline, str(path), has_separate_words)
@@ -122,7 +119,7 @@ def _pipeline(library: Any, model: Any, casing: Casing, source: str) -> tokenize
     """
     if not model.HasField("normalizer"):  # the file's end
         raise UserError(f"{source} is only the beginning of one; copy it again")
-    names = _names(model, library.pad_id())
+    names = _names(model)
     check_pieces(names, source)
     pipeline = tokenizers.Tokenizer(_pieces(model, names, source))
     are_within_words = not any(WORD_START in name[1:] for name in names)
@@ -136,41 +133,34 @@ def _pipeline(library: Any, model: Any, casing: Casing, source: str) -> tokenize
     return pipeline
 
 
-def _names(model: Any, pad_id: int) -> list[str]:
+def _names(model: Any) -> list[str]:
     """What the pieces are called here, by id."""
     numbers = {each.piece: n for n, each in enumerate(model.pieces) if each.type in (_CONTROL, _USER_DEFINED)}
-    special = {}
+    special = {n: UNKNOWN_TOKEN for n, each in enumerate(model.pieces) if each.type == _UNKNOWN}
     for token, others in _OTHER_NAMES.items():
-        if found := next((name for name in (token, *others) if name in numbers), None):
-            special[numbers[found]] = token
-    if pad_id >= 0:
-        special[pad_id] = SPECIAL_TOKENS[0]
+        if found := [numbers[name] for name in (token, *others) if name in numbers]:
+            special[found[0]] = token
     names = []
     for number, each in enumerate(model.pieces):
         is_of_text = each.type in (_NORMAL, _USER_DEFINED, _BYTE) and each.piece not in SPECIAL_TOKENS
-        name = UNKNOWN_TOKEN if each.type == _UNKNOWN else each.piece if is_of_text else f"[unused{number}]"
-        names.append(special.get(number, name))
+        names.append(special.get(number, each.piece if is_of_text else f"[unused{number}]"))
     return names
 
 
 def _pieces(model: Any, names: Sequence[str], source: str) -> models.Model:
     """How the model cuts text, once its characters are as the pieces have them."""
     kind, byte_fallback = model.trainer.model_type, model.trainer.byte_fallback
-    normal, user_defined, unused = (
-        {name: each.score for name, each in zip(names, model.pieces) if each.type == wanted}
-        for wanted in (_NORMAL, _USER_DEFINED, _UNUSED)
-    )
+    types = {name: each.type for name, each in zip(names, model.pieces)}
+    normal = {name: each.score for name, each in zip(names, model.pieces) if each.type == _NORMAL}
     if kind == _UNIGRAM:
-        lowest = min(normal.values())
-        marked = {name: _USER_DEFINED_SCORE * (len(name.encode()) - 1) for name in user_defined}
-        scores = {**dict.fromkeys(names, lowest), **normal, **marked}
+        scores = {**dict.fromkeys(names, min(normal.values())), **normal}
+        for name in names:
+            if types[name] == _USER_DEFINED:
+                scores[name] = _USER_DEFINED_SCORE * (len(name.encode()) - 1)
         return models.Unigram(list(scores.items()), names.index(UNKNOWN_TOKEN), byte_fallback)
-    if kind != _BPE:
-        raise UserError(f"{source} has whole words or single characters as pieces; train one of unigrams or BPE")
-    if others := [name for name in (*user_defined, *unused) if name not in SPECIAL_TOKENS]:
+    if kind != _BPE or any(types[name] in (_USER_DEFINED, _UNUSED) for name in set(names) - set(SPECIAL_TOKENS)):
         raise UserError(
-            f"{source}: the piece {others[0]!r:.40} is user-defined or unused, which works with unigrams alone and not "
-            "with BPE; train it without, or as a model of unigrams"
+            f"{source} is neither of unigrams nor of BPE without user-defined and unused pieces; train one of unigrams"
         )
     merges = [
         (piece[:cut], piece[cut:])

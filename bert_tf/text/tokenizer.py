@@ -7,6 +7,8 @@ without one that is guessed from the vocabulary, and said.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -116,31 +118,32 @@ def open_vocab_file(path: Path, flags: CasingFlags, is_hugging_face: bool) -> tu
 
     Raises: UserError if it is damaged or not supported, or if the folder's files or `flags` contradict each other.
     """
-    is_of_folder = path.name in (VOCABULARY, TOKENIZER)
-    settings = hugging_face.read_settings(path.parent) if is_of_folder else FolderSettings()
-    pipeline_file = path.with_name(TOKENIZER) if is_of_folder else path
-    if is_pipeline(pipeline_file) and (is_pipeline(path) or pipeline_file.is_file()):
+    folder = path.parent if path.name in (VOCABULARY, TOKENIZER) else None
+    settings = hugging_face.read_settings(folder) if folder else FolderSettings()
+    pipeline_file = folder / TOKENIZER if folder and (folder / TOKENIZER).is_file() else path
+    if is_pipeline(pipeline_file):
         tokenizer = hugging_face.open_json(pipeline_file, settings)
-        if is_of_folder and (vocab_file := path.with_name(VOCABULARY)).is_file():
-            _check_same_ids(vocab_file, tokenizer)
+        if folder and (folder / VOCABULARY).is_file():
+            _check_same_ids(folder / VOCABULARY, tokenizer)
         flags.check(tokenizer.casing, pipeline_file)
         return tokenizer, ""
-    if not is_sentencepiece_model(path):
-        check_is_wordpiece(load_pieces(path), path)
+    pieces: Sequence[str]
+    if is_sentencepiece_model(path):
+        pieces = open_model(path, Casing.of(True)).inv_vocab
+    else:
+        pieces = load_pieces(path)
+        check_is_wordpiece(pieces, path)
     casing, assumed = settings.casing, ""
     if not casing:
         accents = flags.strip_accents if settings.strip_accents is None else settings.strip_accents
-        casing, assumed = _assume_casing(path, flags._replace(strip_accents=accents))
+        casing, assumed = _assume_casing(path, pieces, flags._replace(strip_accents=accents))
     flags.check(casing, path.with_name(SETTINGS))
-    if (is_hugging_face or settings.needs_library) and not is_sentencepiece_model(path):
-        folder = path.parent if is_of_folder else None
-        return hugging_face.open_vocabulary(load_pieces(path), casing, settings, folder), assumed
-    return open_tokenizer(path, *casing), assumed
+    if is_sentencepiece_model(path) or not (is_hugging_face or settings.needs_library):
+        return open_tokenizer(path, *casing), assumed
+    return hugging_face.open_vocabulary(pieces, casing, settings, folder), assumed
 
 
-def _assume_casing(vocab_file: Path, flags: CasingFlags) -> tuple[Casing, str]:
-    is_sentencepiece = is_sentencepiece_model(vocab_file)
-    pieces = open_model(vocab_file, Casing.of(True)).inv_vocab if is_sentencepiece else load_pieces(vocab_file)
+def _assume_casing(vocab_file: Path, pieces: Sequence[str], flags: CasingFlags) -> tuple[Casing, str]:
     guessed = guess_casing(pieces)
     lower_case = guessed.lower_case if flags.do_lower_case is None else flags.do_lower_case
     strip_accents = lower_case and guessed.strip_accents if flags.strip_accents is None else flags.strip_accents
@@ -156,9 +159,9 @@ def _assume_casing(vocab_file: Path, flags: CasingFlags) -> tuple[Casing, str]:
 
 def _check_same_ids(vocab_file: Path, tokenizer: Tokenizer) -> None:
     """Raises: UserError if a vocab.txt gives a token another id than the tokenizer.json beside it."""
-    for token_id, piece in enumerate(load_pieces(vocab_file)):
-        pipeline_piece = tokenizer.inv_vocab[token_id] if token_id < tokenizer.vocab_size else ""
-        if piece and pipeline_piece != piece:
+    pairs = itertools.zip_longest(load_pieces(vocab_file), tokenizer.inv_vocab, fillvalue="")
+    for token_id, (piece, pipeline_piece) in enumerate(pairs):
+        if piece not in ("", pipeline_piece):
             raise UserError(
                 f"{vocab_file}, line {token_id + 1}: {piece!r} has id {token_id}, which {TOKENIZER} beside it gives to "
                 f"{pipeline_piece!r}; one of the two is another model's: fetch the tokenizer again"

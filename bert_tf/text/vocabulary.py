@@ -86,7 +86,7 @@ class Tokenizer:
 
     def continues_word(self) -> np.ndarray | None:
         """bool by token id; None if the tokens do not show it."""
-        return continues_word(self.vocab)
+        raise NotImplementedError
 
     def count_unknown(self, ids: np.ndarray) -> UnknownTokens:
         return UnknownTokens(int(np.count_nonzero(ids == self.vocab[UNKNOWN_TOKEN])), ids.size, self.casing)
@@ -156,18 +156,14 @@ def has_word_starts(vocab: Collection[str]) -> bool:
     return num_starts > sum(token.startswith(CONTINUATION) for token in vocab)  # of headings in Markdown
 
 
-def continues_word(vocab: Mapping[str, int], prefix: str | None = None) -> np.ndarray:
+def continues_word(vocab: Mapping[str, int], prefix: str) -> np.ndarray:
     """bool by token id: whether the token continues the previous token's word.
 
     Args:
-      prefix: of tokens that continue a word; "": the tokens are SentencePiece's; None: as `has_word_starts` finds.
-
-    SentencePiece does not mark continuations: there a token without `WORD_START` continues a word if
-    it starts with a letter or digit that is not an ideograph.
+      prefix: of tokens that continue a word; "": the tokens are SentencePiece's, which does not mark them: there a
+        token without `WORD_START` continues a word if it starts with a letter or digit that is not an ideograph.
     """
     continues = np.zeros(max(vocab.values()) + 1, bool)
-    if prefix is None:
-        prefix = "" if has_word_starts(vocab) else CONTINUATION
     for token, token_id in vocab.items():
         if prefix:
             continues[token_id] = token.startswith(prefix)
@@ -196,18 +192,18 @@ def load_pieces(path: str | Path) -> tuple[str, ...]:
     """
     check_file(Path(path), "name the model's vocab.txt, or make one by bertPrep.py --action create_vocab")
     text = read_text(Path(path), f"vocabulary file {path}")
-    pieces = tuple(line.removesuffix("\r") for line in text.split("\n"))
-    if pieces[-1] == "":
-        pieces = pieces[:-1]
+    pieces = tuple(line.removesuffix("\r") for line in text.removesuffix("\n").split("\n"))
     check_pieces(pieces, f"vocabulary file {path}")
     return pieces
 
 
 def check_pieces(pieces: Sequence[str], source: str) -> None:
     """Raises `UserError` if a token is repeated, or if one of `SPECIAL_TOKENS` is missing."""
-    token, count = Counter(filter(None, pieces)).most_common(1)[0] if any(pieces) else ("", 0)
-    if count > 1:
-        raise UserError(f"{source} has {token!r} {count} times; a token may occur once: rename the others to [unusedN]")
+    for token, count in Counter(pieces).items():
+        if token and count > 1:
+            raise UserError(
+                f"{source} has {token!r} {count} times; a token may occur once: rename the others to [unusedN]"
+            )
     if missing := [token for token in SPECIAL_TOKENS if token not in pieces]:
         raise UserError(
             f"{source} ({len(pieces)} tokens) lacks {' '.join(missing)}; BERT needs {' '.join(SPECIAL_TOKENS)}, in a "
@@ -218,11 +214,9 @@ def check_pieces(pieces: Sequence[str], source: str) -> None:
 def check_is_wordpiece(pieces: Collection[str], path: str | Path) -> None:
     """Raises `UserError` if a vocabulary file lists the pieces of a SentencePiece model, which alone cuts text so."""
     if has_word_starts(pieces):
-        models = list(Path(path).parent.glob(f"*{SENTENCEPIECE_SUFFIX}"))
-        model = models[0] if len(models) == 1 else f"own{SENTENCEPIECE_SUFFIX}"
         raise UserError(
             f"vocabulary {path} lists the pieces of a SentencePiece model, and text is cut into them by that model "
-            f"alone; name it (--vocab_file {model}; in Python vocab_file=)"
+            f"alone; name it (--vocab_file <its file>{SENTENCEPIECE_SUFFIX}; in Python vocab_file=)"
         )
 
 

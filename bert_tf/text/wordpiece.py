@@ -13,10 +13,9 @@ The rules (Devlin et al. 2018, and the tokenizer published with it), in order:
 6. WordPiece: the longest piece of the vocabulary that matches, from left to right; a word that
    cannot be covered, or that is longer than 200 characters, is one ``[UNK]``.
 
-No step looks past a space, so the ids of each chunk between two spaces can be cached: text costs a
-split and a look-up per chunk, and only new chunks are computed. Lines of text are split and looked up
-by compiled code if there is any (`chunk_ids`), else with a Python dictionary. Character categories
-follow the Unicode version of the running Python.
+No step looks past a space, so the ids of each word between two spaces can be cached: text costs a split and a look-up
+per word, and only new words are computed. Lines of text are split and looked up by compiled code if there is any
+(`chunk_ids`), else with a Python dictionary. Character categories follow the Unicode version of the running Python.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from typing import Any
 import numpy as np
 
 from bert_tf.base.compiled import compiled_file, load_library
-from bert_tf.text.basic_tokenizer import CAPITAL_SIGMA, Casing, spans_of_words, split_at_punctuation, split_words
-from bert_tf.text.chunk_ids import ALONE, LINE_END, PART, SOURCE, SPACE, ChunkTable
+from bert_tf.text.basic_tokenizer import Casing, spans_of_words, split_at_punctuation, split_words
+from bert_tf.text.chunk_ids import SOURCE, ChunkTable
 from bert_tf.text.vocabulary import (
     CONTINUATION,
     UNKNOWN_TOKEN,
@@ -39,6 +38,7 @@ from bert_tf.text.vocabulary import (
     Tokenizer,
     TokenSpans,
     check_is_wordpiece,
+    continues_word,
     ids_of,
     load_pieces,
 )
@@ -56,47 +56,26 @@ _LINE_END_ID = -1
 class WordCache(dict[Any, Any]):
     """Caches `compute(word)` for bytes or strings; a look-up that hits runs no Python code.
 
-    At `max_words` the cache is emptied: frequent words soon return, and a hit needs no bookkeeping.
+    At `CACHE_WORDS` the cache is emptied: frequent words soon return, and a hit needs no bookkeeping.
     """
 
-    def __init__(self, compute: Callable[[Any], Any], max_words: int):
+    def __init__(self, compute: Callable[[Any], Any]):
         super().__init__()
         self._compute = compute
-        self.max_words = max_words
 
     def __missing__(self, word: Any) -> Any:
         computed = self._compute(word)
         if len(word) <= CACHE_WORD_LENGTH:
-            if len(self) >= self.max_words:
+            if len(self) >= CACHE_WORDS:
                 self.clear()
             self[word] = computed
         return computed
 
 
-def _split_chunks(text: bytes) -> list[bytes]:
-    """Splits UTF-8 text into chunks that can be tokenised independently; an end of line is a separate chunk.
-
-    Splitting off punctuation gives fewer different chunks and so more cache hits. It changes no result, with
-    one exception: `str.lower` looks past a full stop (but not past a comma or a quotation mark) to see
-    whether a capital sigma ends a word. So text with that letter is not split at full stops.
-    """
-    text = text.replace(b"\n", b" \n ").replace(b",", b" ,").replace(b'"', b' " ')
-    if CAPITAL_SIGMA not in text:
-        text = text.replace(b".", b" . ")
-    return text.split(b" ")
-
-
 class FullTokenizer(Tokenizer):
     """Text to WordPiece tokens or ids, for preparing data and for fine-tuning."""
 
-    def __init__(
-        self,
-        vocab_file: str | Path,
-        do_lower_case: bool = True,
-        strip_accents: bool | None = None,
-        *,
-        max_cached_words: int = CACHE_WORDS,
-    ):
+    def __init__(self, vocab_file: str | Path, do_lower_case: bool = True, strip_accents: bool | None = None):
         """
         Args:
           strip_accents: None: as `do_lower_case`.
@@ -113,49 +92,42 @@ class FullTokenizer(Tokenizer):
             if token.startswith(CONTINUATION)
         }
         self._longest, self._unknown = max(map(len, self.vocab)), (self.vocab[UNKNOWN_TOKEN],)
-        self._chunk_ids = WordCache(self._compute_chunk_ids, max_cached_words)
-        # For scripts without spaces, such as Chinese, where a whole sentence is a single chunk.
-        self._word_ids = WordCache(self._compute_word_ids, max_cached_words)
-        self._chunk_spans = WordCache(self._compute_spans, max_cached_words)
+        self._word_ids, self._chunk_ids = WordCache(self._compute_word_ids), WordCache(self._compute_chunk_ids)
+        self._chunk_spans = WordCache(self._compute_spans)
+
+    def continues_word(self) -> np.ndarray:
+        return continues_word(self.vocab, CONTINUATION)
 
     def tokenize_to_ids(self, text: str) -> list[int]:
-        """The ids of ``tokenize(text)``, with one cache look-up per chunk."""
-        # JSON may contain a lone UTF-16 surrogate.
-        chunks = _split_chunks(text.replace("\n", " ").encode("utf-8", "surrogatepass"))
-        return list(itertools.chain.from_iterable(map(self._chunk_ids.__getitem__, chunks)))
+        return list(itertools.chain.from_iterable(map(self._word_ids.__getitem__, split_words(text))))
 
     def tokenize_with_spans(self, text: str) -> TokenSpans:
-        spans = TokenSpans([], [], [])
-        start = 0
+        spans: list[tuple[int, int, int]] = []
+        begin = 0
         for chunk in text.split(" "):
-            of_chunk = self._chunk_spans[chunk]
-            spans.ids.extend(of_chunk.ids)
-            spans.starts.extend([start + offset for offset in of_chunk.starts])
-            spans.ends.extend([start + offset for offset in of_chunk.ends])
-            start += len(chunk) + 1
-        return spans
+            spans += [(token_id, begin + start, begin + end) for token_id, start, end in self._chunk_spans[chunk]]
+            begin += len(chunk) + 1
+        return TokenSpans(*([span[column] for span in spans] for column in range(3)))
 
-    def _compute_spans(self, chunk: str) -> TokenSpans:
-        spans = TokenSpans([], [], [])
+    def _compute_spans(self, chunk: str) -> tuple[tuple[int, int, int], ...]:
+        """The ids in a chunk without a space, and where their characters start and end in it."""
+        spans = []
         for word, starts, ends in spans_of_words(chunk, self.casing):
             first = 0
             for token_id in self._word_to_ids(word):
-                piece = self.inv_vocab[token_id]
-                size = (
-                    len(word) if token_id in self._unknown else len(piece.removeprefix(CONTINUATION if first else ""))
-                )
-                spans.ids.append(token_id)
-                spans.starts.append(starts[first])
-                spans.ends.append(ends[first + size - 1])
-                first += size
-        return spans
+                piece = self.inv_vocab[token_id].removeprefix(CONTINUATION if first else "")
+                last = first + len(word if token_id in self._unknown else piece) - 1
+                spans.append((token_id, starts[first], ends[last]))
+                first = last + 1
+        return tuple(spans)
 
     def tokenize_lines(self, lines: bytes) -> TokenizedLines:
         if self._chunk_table:
-            # See `_split_chunks`; a chunk's ids do not depend on how the rest of the text is split.
-            return self._chunk_table.tokenize_lines(lines, CAPITAL_SIGMA not in lines)
-        chunk_ids = map(self._chunk_ids.__getitem__, _split_chunks(lines))
-        ids = np.fromiter(itertools.chain.from_iterable(chunk_ids), np.int32)
+            return self._chunk_table.tokenize_lines(lines)
+        # Without commas and quotation marks there are fewer different chunks, with the same ids. Full stops stay: past
+        # them `str.lower` looks to see whether a capital sigma ends a word.
+        chunks = lines.replace(b"\n", b" \n ").replace(b",", b" ,").replace(b'"', b' " ').split(b" ")
+        ids = np.fromiter(itertools.chain.from_iterable(map(self._chunk_ids.__getitem__, chunks)), np.int32)
         ends = np.flatnonzero(ids == _LINE_END_ID)
         return TokenizedLines(np.delete(ids, ends), np.diff(ends, prepend=-1) - 1)
 
@@ -166,39 +138,16 @@ class FullTokenizer(Tokenizer):
         code = load_library(compiled_file(SOURCE))
         if code is None:
             return None
-        chars = [bytes([byte]) for byte in range(256)]
-        as_word = [char.lower() if self.casing.lower_case else char for char in chars]
-        word_bytes = b"".join(new if char.isalnum() else b"\0" for char, new in zip(chars, as_word))
-        return ChunkTable(
-            code,
-            self.vocab,
-            word_bytes=word_bytes,
-            compute_ids=self._compute_chunk_ids,
-            kind_of=self._kind_of,
-            max_chunks=4 * self._chunk_ids.max_words,
-        )
-
-    def _kind_of(self, char: str, cuts_at_punctuation: bool) -> int:
-        """What the character does to a chunk, found by trying the rules on it."""
-        if char == "\n":
-            return LINE_END
-        words = split_words(f"a{char}b")
-        if len(words) == 1 and cuts_at_punctuation:
-            words = split_at_punctuation(words[0], self.casing)
-        if words[0] != "a" or words[-1] != "b":
-            return PART
-        return {2: SPACE, 3: ALONE}.get(len(words), PART)
+        compute_ids = self._compute_chunk_ids
+        return ChunkTable(code, self.vocab, self.casing, compute_ids=compute_ids, max_chunks=4 * CACHE_WORDS)
 
     def _compute_chunk_ids(self, chunk: bytes) -> tuple[int, ...]:
-        if chunk.isalnum():  # ASCII only: nothing to clean, split or decompose
-            word = chunk.decode("ascii")
-            return self._word_to_ids(word.lower() if self.casing.lower_case else word)
         if chunk == b"\n":
             return (_LINE_END_ID,)
         words = split_words(chunk.decode("utf-8", "surrogatepass"))
-        if len(words) == 1:
-            return self._compute_word_ids(words[0])
-        return tuple(itertools.chain.from_iterable(map(self._word_ids.__getitem__, words)))
+        # In scripts without spaces, such as Chinese, a whole sentence may be a single chunk.
+        ids_of = self._compute_word_ids if len(words) == 1 else self._word_ids.__getitem__
+        return tuple(itertools.chain.from_iterable(map(ids_of, words)))
 
     def _compute_word_ids(self, word: str) -> tuple[int, ...]:
         parts = split_at_punctuation(word, self.casing)

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.batches.masking import MaskingRules, VocabularyIds
+from bert_tf.batches.masking import MaskingRules
 from bert_tf.batches.token_set import TokenSet
 from bert_tf.prepare.instances import vocabulary
 from bert_tf.records.token_file import TokenFile
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.tokenizer import open_tokenizer
-from bert_tf.text.vocabulary import SPECIAL_TOKENS, guess_casing, ids_of, load_pieces
+from bert_tf.text.vocabulary import SPECIAL_TOKENS, guess_casing, load_pieces
 from bert_tf.text.wordpiece import FullTokenizer
 from tests import preparation
 
@@ -131,7 +131,7 @@ def test_sentencepiece_from_text_to_token_files(tmp_path, english):
     data = TokenSet(str(folder / "training"), "input_files", 32, MaskingRules(0.15, 5, True))
     assert data.vocab_size == len(vocab)
     assert data.features(data.ranges_in_file_order(0, 9), 1)["input_ids"].shape == (9, 32)
-    starts = ~VocabularyIds.of(ids_of(vocab)).continues
+    starts = ~data.masker.ids.continues
     assert all(starts[number] for number, token in enumerate(vocab) if token.startswith("▁"))
     assert np.count_nonzero(~starts) > 5
     assert {"vocab.txt", "tokenizer.json"} <= data.tokenizer_files().keys(), "which are stored with the weights"

@@ -24,13 +24,12 @@ def compiled(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def tokenizers(tmp_path, compiled, monkeypatch):
-    """(compiled, Python's) by do_lower_case and the cache's size."""
+    """(compiled, Python's) by do_lower_case."""
     monkeypatch.setattr(wordpiece, "compiled_file", lambda _: compiled)
     (tmp_path / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")
 
-    def both(do_lower_case: bool, **options) -> tuple[FullTokenizer, FullTokenizer]:
-        vocab = options.pop("vocab_file", tmp_path / "vocab.txt")
-        found, expected = (FullTokenizer(vocab, do_lower_case, **options) for _ in range(2))
+    def both(do_lower_case: bool, vocab: Path = tmp_path / "vocab.txt") -> tuple[FullTokenizer, FullTokenizer]:
+        found, expected = (FullTokenizer(vocab, do_lower_case) for _ in range(2))
         assert found._chunk_table is not None
         expected.__dict__["_chunk_table"] = None
         return found, expected
@@ -61,8 +60,9 @@ def test_every_code_point(tokenizers, do_lower_case):
 
 @pytest.mark.parametrize("do_lower_case", [True, False])
 @pytest.mark.parametrize("max_cached_words", [1, 7, 10000])
-def test_random_texts(tokenizers, do_lower_case, max_cached_words):
-    found, expected = tokenizers(do_lower_case, max_cached_words=max_cached_words)
+def test_random_texts(tokenizers, monkeypatch, do_lower_case, max_cached_words):
+    monkeypatch.setattr(wordpiece, "CACHE_WORDS", max_cached_words)
+    found, expected = tokenizers(do_lower_case)
     texts = random_texts(1500, seed=3)
     rng = random.Random(4)
     words = [text for text in texts if len(text) < 11]
@@ -79,7 +79,7 @@ def test_random_texts(tokenizers, do_lower_case, max_cached_words):
 def test_long_and_empty_texts(tokenizers):
     found, expected = tokenizers(True)
     chunks = ["a" * size for size in (1, 63, 64, 65, 199, 200, 201)] + ["中" * 100, "é" * 32, "é" * 33, "\x01" * 70]
-    for text in (b"", b"\n", b"\n\n", b" \n", b"no line end", encoded(chunks), encoded([" ".join(chunks)] * 3)):
+    for text in (b"", b"\n", b"\n\n", b" \n", encoded(chunks), encoded([" ".join(chunks)] * 3)):
         assert_equal(found, expected, text)
 
 
@@ -90,7 +90,7 @@ def test_words_of_ascii(tokenizers, tmp_path, do_lower_case, num_pieces):
     pieces = {"".join(rng.choices("abAB1", k=rng.randint(1, 6))) for _ in range(num_pieces)} | {"a" * 64, "b" * 67}
     pieces |= {f"##{piece}" for piece in rng.sample(sorted(pieces), len(pieces) // 2)} | {"##", "##" + "b" * 63}
     (tmp_path / "pieces.txt").write_text("\n".join([*SPECIAL_TOKENS, *sorted(pieces)]) + "\n")
-    found, expected = tokenizers(do_lower_case, vocab_file=tmp_path / "pieces.txt")
+    found, expected = tokenizers(do_lower_case, tmp_path / "pieces.txt")
     words = ["".join(rng.choices("abAB1", k=rng.choice((1, 2, 3, 5, 8, 20, 63, 64, 65)))) for _ in range(3000)]
     assert_equal(found, expected, encoded([*words, "a" * 64, "a" * 65, "b" * 64, "a##b", "##a", "[UNK]"]))
     ids = found.tokenize_lines(encoded(words)).ids
@@ -118,16 +118,18 @@ def test_a_chunk_is_computed_once_and_has_no_more_ids_than_bytes(tokenizers, mon
     )
 
 
-def test_the_table_is_emptied_when_it_is_full(tokenizers):
-    found, expected = tokenizers(False, max_cached_words=2)
+def test_the_table_is_emptied_when_it_is_full(tokenizers, monkeypatch):
+    monkeypatch.setattr(wordpiece, "CACHE_WORDS", 2)
+    found, expected = tokenizers(False)
     for number in range(300):
         assert_equal(found, expected, f"word{number} {'x' * 50}{number}.\n".encode())
         _, entries = found._chunk_table._chunks.arrays
         assert 0 < entries[1] <= 8 and 2 < entries[0] <= len(entries) == 96
 
 
-def test_threads_share_a_table(tokenizers):
-    found, expected = tokenizers(True, max_cached_words=5)
+def test_threads_share_a_table(tokenizers, monkeypatch):
+    monkeypatch.setattr(wordpiece, "CACHE_WORDS", 5)
+    found, expected = tokenizers(True)
     texts = [encoded(random_texts(60, seed)) for seed in range(4)]
     wanted = [expected.tokenize_lines(text) for text in texts]
 

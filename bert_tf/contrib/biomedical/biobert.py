@@ -47,10 +47,6 @@ _OF_PUBMED = {
        warmup_steps=434 train_steps=4340 num_accumulation_steps=128 save_checkpoint_steps=5000 eval_batch_size=26
        """,
 }
-_PUBMED_ARGUMENTS = {
-    number: arguments(f"{declared} bert_model=base", *PRETRAINING, cased=_CASED)
-    for number, declared in _OF_PUBMED.items()
-}
 
 
 class _TaskCall(Finetuning):
@@ -132,7 +128,9 @@ RECIPES: dict[str, Recipe] = {
         partial(RelationsCall.of, "rel_chemprot", "ChemProt"),
     ),
     **{
-        f"biobert/run_pretraining-pubmed_base_phase_{number}": Recipe(declared, partial(make_pretraining, number))
-        for number, declared in _PUBMED_ARGUMENTS.items()
+        f"biobert/run_pretraining-pubmed_base_phase_{number}": Recipe(
+            arguments(f"{declared} bert_model=base", *PRETRAINING, cased=_CASED), partial(make_pretraining, number)
+        )
+        for number, declared in _OF_PUBMED.items()
     },
 }

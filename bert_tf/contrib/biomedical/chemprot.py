@@ -8,20 +8,19 @@ character, and the abstract.
 from __future__ import annotations
 
 import csv
-import dataclasses
 import gzip
-import hashlib
 import io
+import itertools
 import re
 import sys
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Callable, NamedTuple
 
 from bert_tf.base.errors import BadRecords, UserError
-from bert_tf.base.files import atomic_file, decode_utf8
+from bert_tf.base.files import decode_utf8, sha256_of_file, write_text
 from bert_tf.prepare.corpora.text_files import download_of, find_text_files, open_bytes, refusing_damage, require_files
 from bert_tf.prepare.layout import Layout
 from bert_tf.prepare.running.stage import Made, Stage, run_stage
@@ -32,6 +31,7 @@ from bert_tf.settings.preparation import PreparationOptions
 _TABLES = {"training": "train.tsv", "development": "dev.tsv", "test": "test.tsv"}
 _FILE = re.compile(r"chemprot_(training|development|test)_(abstracts|entities|relations|gold_standard)(?:_gs)?\.tsv")
 _KINDS = {"CHEMICAL": "CHEMICAL", "GENE-Y": "GENE", "GENE-N": "GENE", "GENE": "GENE"}
+_ORDER = ["CHEMICAL", "GENE"]  # of a relation's entities
 _GROUPS, _NO_RELATION = ("CPR:3", "CPR:4", "CPR:5", "CPR:6", "CPR:9"), "false"
 _BOTH = "@CHEM-GENE$"  # for a chemical and a gene that overlap or touch
 _Files = dict[str, tuple[str, bytes]]  # of a part, by kind: the name, with the archive that holds it, and the content
@@ -43,20 +43,17 @@ class _Entity(NamedTuple):
     end: int
 
 
-@dataclasses.dataclass
-class _Article:
-    title: str
-    abstract: str
-    entities: dict[str, _Entity] = dataclasses.field(default_factory=dict)
-    relations: dict[tuple[str, str], list[str]] = dataclasses.field(default_factory=dict)  # of a chemical and a gene
-
-    def __post_init__(self) -> None:
-        self.text = f"{self.title} {self.abstract}"
+class _Article(NamedTuple):
+    text: str  # title, one character, abstract
+    title_size: int
+    entities: dict[str, _Entity]
+    relations: dict[tuple[str, str], list[str]]  # of a chemical and a gene
 
     def sentences(self) -> list[tuple[int, int]]:
         """The first character of each sentence and that after its last; none ends inside an entity."""
         found: list[tuple[int, int]] = []
-        for part, place in ((self.title, 0), (self.abstract, len(self.title) + 1)):
+        for part in (self.text[: self.title_size], self.text[self.title_size + 1 :]):
+            place = found[-1][1] if found else 0
             for sentence in split_by_rules(" ".join(part.split())):  # which takes two spaces for a paragraph's end
                 match = re.compile(r"\s+".join(map(re.escape, sentence.split()))).search(self.text, place)
                 assert match
@@ -69,19 +66,90 @@ class _Article:
     def examples(self) -> Iterator[tuple[str, str, str]]:
         """A chemical, a gene and the sentence with both marked, for each pair in a sentence."""
         for start, end in self.sentences():
-            inside = [(name, each) for name, each in self.entities.items() if start <= each.start and each.end <= end]
-            for chemical in (pair for pair in inside if pair[1].kind == "CHEMICAL"):
-                for gene in (pair for pair in inside if pair[1].kind == "GENE"):
-                    first, second = sorted((chemical[1], gene[1]), key=lambda entity: entity.start)
-                    middle, last = f"@{first.kind}${self.text[first.end : second.start]}@{second.kind}$", second.end
-                    if second.start <= first.end:
-                        middle, last = _BOTH, max(first.end, second.end)
-                    yield chemical[0], gene[0], self.text[start : first.start] + middle + self.text[last:end]
+            inside = [name for name, each in self.entities.items() if start <= each.start and each.end <= end]
+            by_kind = ([name for name in inside if self.entities[name].kind == kind] for kind in _ORDER)
+            for chemical, gene in itertools.product(*by_kind):
+                pair = (self.entities[chemical], self.entities[gene])
+                first, second = sorted(pair, key=lambda entity: entity.start)
+                middle, last = f"@{first.kind}${self.text[first.end : second.start]}@{second.kind}$", second.end
+                if second.start <= first.end:
+                    middle, last = _BOTH, max(first.end, second.end)
+                yield chemical, gene, self.text[start : first.start] + middle + self.text[last:end]
 
 
-class _Table(NamedTuple):
-    rows: Sequence[Sequence[str]]  # the header first
-    counts: Mapping[str, int]
+class _Part:
+    """The articles of a part of the corpus.
+
+    The functions that add a line's columns raise ValueError or KeyError if they break the rule in `_RULES`.
+    """
+
+    def __init__(self) -> None:
+        self.articles: dict[str, _Article] = {}
+        self.num_not_evaluated = 0
+
+    def add_abstract(self, columns: Sequence[str]) -> None:
+        number, title, abstract = columns
+        if number in self.articles:
+            raise ValueError
+        self.articles[number] = _Article(f"{title} {abstract}", len(title), {}, {})
+
+    def add_entity(self, columns: Sequence[str]) -> None:
+        number, name, kind, first, last, words = columns
+        article, start, end = self.articles[number], int(first), int(last)
+        if name in article.entities or not words or start < 0 or article.text[start:end] != words:
+            raise ValueError
+        article.entities[name] = _Entity(_KINDS[kind], start, end)
+
+    def add_relation(self, columns: Sequence[str]) -> None:
+        """A gold standard has group and arguments; a file of relations says between them whether the group is
+        evaluated ("Y"), and the kind of relation within it.
+        """
+        number, group, *between, first, second = map(str.strip, columns)
+        article = self.articles[number]
+        names = [argument.rpartition(":")[2] for argument in (first, second)]
+        chemical, gene = sorted(names, key=lambda name: article.entities[name].kind)
+        is_evaluated = between[:1] in ([], ["Y"])
+        is_pair = [article.entities[name].kind for name in (chemical, gene)] == _ORDER
+        if not is_pair or len(between) not in (0, 2) or (is_evaluated and group not in _GROUPS):
+            raise ValueError
+        if not is_evaluated:
+            self.num_not_evaluated += 1
+        elif group not in (labels := article.relations.setdefault((chemical, gene), [])):
+            labels.append(group)
+
+    def table(self) -> tuple[list[tuple[str, str, str]], dict[str, int]]:
+        """The rows, the header first, and what is counted."""
+        rows, num_overlapping = [("index", "sentence", "label")], 0
+        for number, article in self.articles.items():
+            for chemical, gene, sentence in article.examples():
+                labels = article.relations.pop((chemical, gene), [_NO_RELATION])
+                rows += [(f"{number}.{chemical}.{gene}", sentence, label) for label in labels]
+                num_overlapping += _BOTH in sentence
+        left = (labels for article in self.articles.values() for labels in article.relations.values())
+        return rows, {
+            "num_documents": len(self.articles),
+            "num_examples": len(rows) - 1,
+            "num_examples_false": sum(label == _NO_RELATION for _, _, label in rows),
+            "num_overlapping": num_overlapping,
+            "num_relations_not_evaluated": self.num_not_evaluated,
+            "num_relations_across_sentences": sum(map(len, left)),
+        }
+
+
+# By the kind of a file, how its lines are read, and what they must hold.
+_RULES: dict[str, tuple[Callable[[_Part, Sequence[str]], None], str]] = {
+    "abstracts": (_Part.add_abstract, "a number of its own, title, abstract"),
+    "entities": (
+        _Part.add_entity,
+        f"an abstract's number, a name of its own, one of {', '.join(_KINDS)}, where the words begin and end among the "
+        "characters of title, one character and abstract, and the words",
+    ),
+    "relations": (
+        _Part.add_relation,
+        f"an abstract's number, one of {', '.join(_GROUPS)} (any, if N follows), perhaps Y or N and a kind, and the "
+        "names of a chemical and a gene there",
+    ),
+}
 
 
 def make_tables(options: PreparationOptions, working_dir: Path) -> None:
@@ -99,29 +167,29 @@ def make_tables(options: PreparationOptions, working_dir: Path) -> None:
     inputs = [describe_input(path, working_dir) for path in paths]
     stage = Stage("text_formatting", options.dataset, layout.formatted_manifest(options.dataset), {}, inputs)
     bad = BadRecords(options.max_bad_records, "line")
-    run_stage(stage, "formatted", stage.folder, lambda stage: _write_tables(stage, _read_tables(paths, bad), bad))
+    run_stage(stage, "formatted", stage.folder, lambda stage: _write_tables(stage, _read_parts(paths), bad))
 
 
-def _write_tables(stage: Stage, tables: Mapping[str, _Table], bad: BadRecords) -> Made:
+def _write_tables(stage: Stage, parts: Mapping[str, _Files], bad: BadRecords) -> Made:
     """Writes the tables by CSV's rules, with tabs."""
+    tables = {name: _read_part(parts[part], bad).table() for part, name in _TABLES.items() if part in parts}
     totals: Counter[str] = Counter(num_dropped_bad_records=bad.num)
-    for name, table in tables.items():
+    for name, (rows, counts) in tables.items():
         text = io.StringIO()
-        csv.writer(text, delimiter="\t", lineterminator="\n").writerows(table.rows)
-        content, path = text.getvalue().encode("utf-8"), stage.folder / name
-        if not stage.manifest_path.exists() and path.exists() and path.read_bytes() != content:
+        csv.writer(text, delimiter="\t", lineterminator="\n").writerows(rows)
+        path = stage.folder / name
+        if not stage.manifest_path.exists() and path.exists() and path.read_bytes() != text.getvalue().encode():
             raise UserError(f"{path} exists, and was not made by this stage: use it as it is, or move it away")
-        with atomic_file(path) as file:
-            file.write(content)
-        stage.add(FileEntry(name, len(content), hashlib.sha256(content).hexdigest(), dict(table.counts)))
-        totals.update(table.counts)
+        write_text(path, text.getvalue())
+        stage.add(FileEntry(name, path.stat().st_size, sha256_of_file(path), counts))
+        totals.update(counts)
     for fault in bad.named:
         print(f"warning: left out: {fault}", file=sys.stderr, flush=True)
     return dict(totals), {"tables": [stage.finished[name] for name in tables]}
 
 
-def _read_tables(paths: Sequence[Path], bad: BadRecords) -> dict[str, _Table]:
-    """The tables by their files' names."""
+def _read_parts(paths: Sequence[Path]) -> dict[str, _Files]:
+    """The files of each part that is there."""
     parts: dict[str, _Files] = {}
     for path in paths:
         with open_bytes(path) as file:
@@ -132,7 +200,7 @@ def _read_tables(paths: Sequence[Path], bad: BadRecords) -> dict[str, _Table]:
                         raise UserError(f"{name} is not the same as {earlier[0]}: take one of them away")
     if not parts:
         raise UserError(f"{paths[0]} and {len(paths) - 1} more hold no chemprot_training_abstracts.tsv or the like")
-    return {_TABLES[part]: _make_table(parts[part], bad) for part in _TABLES if part in parts}
+    return parts
 
 
 def _unpacked(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
@@ -146,82 +214,19 @@ def _unpacked(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
             yield name.removesuffix(".gz"), gzip.decompress(content) if name.endswith(".gz") else content
 
 
-def _make_table(files: _Files, bad: BadRecords) -> _Table:
-    kinds = ("abstracts", "entities", "gold_standard" if "gold_standard" in files else "relations")
-    if missing := [kind for kind in kinds if kind not in files]:
-        raise UserError(f"{next(iter(files.values()))[0]}: there is no file of {' or '.join(missing)} beside it")
-    articles: dict[str, _Article] = {}
-    for place, (number, title, abstract) in _lines(files["abstracts"], (3,), bad):
-        if number in articles:
-            bad.add(f"{place}: there is an abstract of {number} above")
-        else:
-            articles[number] = _Article(title, abstract)
-    _read_entities(files["entities"], articles, bad)
-    counts = {"num_documents": len(articles), "num_examples": 0, "num_examples_false": 0, "num_overlapping": 0}
-    counts["num_relations_not_evaluated"] = _read_relations(files[kinds[2]], articles, bad)
-    rows = [("index", "sentence", "label")]
-    for number, article in articles.items():
-        for chemical, gene, sentence in article.examples():
-            labels = article.relations.pop((chemical, gene), [_NO_RELATION])
-            rows += [(f"{number}.{chemical}.{gene}", sentence, label) for label in labels]
-            counts["num_examples"] += len(labels)
-            counts["num_examples_false"] += labels == [_NO_RELATION]
-            counts["num_overlapping"] += _BOTH in sentence
-    left = (labels for article in articles.values() for labels in article.relations.values())
-    return _Table(rows, {**counts, "num_relations_across_sentences": sum(map(len, left))})
-
-
-def _lines(file: tuple[str, bytes], num_columns: Sequence[int], bad: BadRecords) -> Iterator[tuple[str, list[str]]]:
-    """The columns of each line, and how messages call the line."""
-    for number, line in enumerate(file[1].split(b"\n"), 1):
-        place = f"{file[0]}, line {number}"
-        fields = decode_utf8(line, place, "utf-8-sig" if number == 1 else "utf-8").rstrip("\r").split("\t")
-        if len(fields) in num_columns:
-            yield place, fields
-        elif fields != [""]:
-            bad.add(f"{place}: {len(fields)} columns instead of {' or '.join(map(str, num_columns))}")
-
-
-def _read_entities(file: tuple[str, bytes], articles: Mapping[str, _Article], bad: BadRecords) -> None:
-    for place, (number, name, kind, first, last, words) in _lines(file, (6,), bad):
-        article = articles.get(number)
-        start, end = (int(first), int(last)) if first.isdecimal() and last.isdecimal() else (0, 0)
-        if article is None:
-            bad.add(f"{place}: there is no abstract of {number}")
-        elif name in article.entities:
-            bad.add(f"{place}: {number} has an entity {name} above")
-        elif kind not in _KINDS:
-            bad.add(f"{place}: {kind!r:.40} is none of {', '.join(_KINDS)}")
-        elif not words or article.text[start:end] != words:
-            there = f"{article.text[start:end]!r:.80}, not {words!r:.80}"
-            bad.add(f"{place}: at {first:.20} to {last:.20} of {number} stands {there}")
-        else:
-            article.entities[name] = _Entity(_KINDS[kind], start, end)
-
-
-def _read_relations(file: tuple[str, bytes], articles: Mapping[str, _Article], bad: BadRecords) -> int:
-    """Adds the relations to their articles; returns how many are of no group that is evaluated.
-
-    A gold standard has group and arguments; a file of relations says between them whether the group is evaluated
-    ("Y"), and the kind of relation within it.
-    """
-    num_others = 0
-    for place, fields in _lines(file, (4, 6), bad):
-        number, group, *evaluated = (field.strip() for field in fields[:-2])
-        entities = articles[number].entities if number in articles else {}
-        names = sorted(field.strip().rpartition(":")[2] for field in fields[-2:])
-        if number not in articles:
-            bad.add(f"{place}: there is no abstract of {number}")
-        elif unknown := [name for name in names if name not in entities]:
-            bad.add(f"{place}: {number} has no entity {unknown[0]}")
-        elif [entities[name].kind for name in names] not in (["CHEMICAL", "GENE"], ["GENE", "CHEMICAL"]):
-            bad.add(f"{place}: {' and '.join(names)} are not a chemical and a gene")
-        elif evaluated[:1] not in ([], ["Y"]):
-            num_others += 1
-        elif group not in _GROUPS:
-            bad.add(f"{place}: {group!r:.40} is none of {', '.join(_GROUPS)}")
-        else:
-            chemical, gene = sorted(names, key=lambda name: entities[name].kind)
-            labels = articles[number].relations.setdefault((chemical, gene), [])
-            labels += [group] if group not in labels else []
-    return num_others
+def _read_part(files: _Files, bad: BadRecords) -> _Part:
+    part = _Part()
+    for kind, (add, rule) in _RULES.items():
+        kind = "gold_standard" if kind == "relations" and "gold_standard" in files else kind
+        if kind not in files:
+            raise UserError(f"{next(iter(files.values()))[0]}: there is no file of {kind} beside it")
+        name, content = files[kind]
+        for number, line in enumerate(content.split(b"\n"), 1):
+            place = f"{name}, line {number}"
+            text = decode_utf8(line, place, "utf-8-sig" if number == 1 else "utf-8").rstrip("\r")
+            try:
+                if text:
+                    add(part, text.split("\t"))
+            except (ValueError, KeyError):
+                bad.add(f"{place}: {text!r:.200}, where columns must be {rule}")
+    return part

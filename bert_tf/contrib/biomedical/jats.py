@@ -185,10 +185,11 @@ def _clean_article(
     return Document(as_line([title, *prose.paragraphs, *floats]), prose.num_removed)
 
 
-def clean(xml: bytes, *, group: str, groups: Collection[str], captions: bool) -> list[Cleaned]:
+def clean(name: str, xml: bytes, *, group: str, groups: Collection[str], captions: bool) -> list[Cleaned]:
     """The articles in `xml`, each as a line; several where a server has answered with a list.
 
     Args:
+      name: what a bad record is called.
       group: the licence group of these articles; if empty, the one that follows from their licences.
       groups: articles of other groups are dropped.
       captions: whether to keep those of figures and tables.
@@ -200,7 +201,7 @@ def clean(xml: bytes, *, group: str, groups: Collection[str], captions: bool) ->
         root = parser.close()
         articles = [root] if _name(root) == "article" else [*root.iterfind(".//{*}article")]
         if not articles:
-            return [BadRecord("no <article> in it: not the full text of an article in JATS; take it out")]
+            return [BadRecord(f"{name}: no <article> in it: not the full text of an article in JATS; take it out")]
         return [_clean_article(each, group=group, groups=groups, captions=captions) for each in articles]
     except (ElementTree.ParseError, LookupError, ValueError, RecursionError) as error:
-        return [BadRecord(f"XML: {error}: the file was changed or damaged; fetch it again")]
+        return [BadRecord(f"{name}: XML: {error}: the file was changed or damaged; fetch it again")]

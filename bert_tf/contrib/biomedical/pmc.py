@@ -49,9 +49,11 @@ class CloudService:
           folder: where the list is kept while it is read.
         """
         listing = self._client.text(f"{self._url}?list-type=2&delimiter=/&prefix={_INVENTORIES}")
-        found = max(_DATED.findall(listing), default=_INVENTORIES)
-        print(f"the newest list of articles: {found}", flush=True)
-        files = self._json(f"{found}manifest.json").get("files", []) if found != _INVENTORIES else []
+        newest = max(_DATED.findall(listing), default="")
+        if not newest:
+            raise UserError(f"{self._url}{_INVENTORIES} lists no articles")
+        print(f"the newest list of articles: {newest}", flush=True)
+        files = self._json(f"{newest}manifest.json")["files"]
         for number, each in enumerate(files, 1):
             url, path, checksum = self._url + each["key"], folder / f"{number}.csv.gz", f"md5:{each['MD5checksum']}"
             label = f"list of articles ({number} of {len(files)})"
@@ -63,8 +65,6 @@ class CloudService:
                         self._newest[article] = max(int(self._newest[article]), version)
         shutil.rmtree(folder, ignore_errors=True)
         articles = np.flatnonzero(self._newest)
-        if not articles.size:
-            raise UserError(f"{self._url}{found} lists no articles")
         packages = np.split(articles, np.flatnonzero(np.diff(articles // _PER_PACKAGE)) + 1)
         return {f"PMC{numbers[0] // _PER_PACKAGE}xxx.tar.gz": numbers for numbers in packages}
 

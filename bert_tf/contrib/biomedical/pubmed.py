@@ -29,18 +29,15 @@ from bert_tf.prepare.corpora.documents import (
     files_from,
     in_batches,
 )
-from bert_tf.prepare.corpora.text_files import download_of, require_files
+from bert_tf.prepare.corpora.text_files import download_of, find_text_files, require_files
 from bert_tf.prepare.corpora.xml_files import Element, XmlFile
 from bert_tf.settings.preparation import PreparationOptions
 
 _FOLDERS = ("baseline", "daily_update")
 _NAME = re.compile(r"pubmed(\d{2})n(\d+)\.xml(\.gz)?")
-# Digits of a PMID; a version has fewer.
-_MOST_DIGITS = 8
-_PMID = re.compile(rb"<PMID\b([^<>]*)>\s*(\d{1,%d})\s*</PMID>" % _MOST_DIGITS)
+_PMID = re.compile(rb"<PMID\b(?:[^<>]*\bVersion\s*=\s*[\"'](\d{1,8})[\"'])?[^<>]*>\s*(\d{1,8})\s*</PMID>")
 # Memory is used only for numbers that occur: 40 MB for all of PubMed.
-_MOST_CITATIONS = 10**_MOST_DIGITS
-_VERSION = re.compile(rb"\bVersion\s*=\s*[\"'](\d+)")
+_MOST_CITATIONS = 10**8
 # "[Title of an article in another language]."
 _TRANSLATED = re.compile(r"\[(.*)\]\.?")
 _TRUNCATED = re.compile(r"\(ABSTRACT TRUNCATED(?: AT \d+ WORDS)?\)\s*$")
@@ -60,12 +57,8 @@ _FORMULAS = frozenset({"math", "DispFormula"})
 
 
 def files_in(folder: Path) -> list[Path]:
-    """The .xml and .xml.gz files of one folder, sorted."""
-    return sorted(
-        path
-        for path in folder.glob("*.xml*")
-        if path.name.endswith((".xml", ".xml.gz")) and not path.name.startswith(".")
-    )
+    """The .xml and .xml.gz files at any depth below a folder, sorted. Raises: as `find_text_files`."""
+    return find_text_files(folder, (".xml", ".xml.gz"))
 
 
 def find_files(folder: Path) -> list[Path]:
@@ -84,11 +77,9 @@ def find_files(folder: Path) -> list[Path]:
 
 
 def _numbers(xml: bytes) -> Iterator[tuple[int, int]]:
-    """PMID (0 if not a PubMed number) and version of each citation in an element; the article's own comes first."""
+    """PMID and version of each citation in an element; the article's own comes first."""
     for match in _PMID.finditer(xml):
-        stated = _VERSION.search(match[1])
-        version = stated[1] if stated else b"1"
-        yield (int(match[2]), int(version)) if len(version) <= _MOST_DIGITS else (0, 0)
+        yield int(match[2]), int(match[1] or 1)
 
 
 def _elements(file: XmlFile) -> Iterator[Element | Damage]:
@@ -96,25 +87,23 @@ def _elements(file: XmlFile) -> Iterator[Element | Damage]:
 
 
 def _choose(path: Path, is_seen: np.ndarray) -> set[int]:
-    """Which of a file's articles to keep, by their position in it.
+    """Which of a file's articles to keep, by their place among its elements.
 
     The first of two passes over a file, because deletions and revisions may be at its end.
     """
-    latest: dict[int, tuple[int, int]] = {}
+    latest: dict[int, tuple[int, int]] = {}  # of each number the highest version, and where it last occurs
     deleted: set[int] = set()
-    num_articles = 0
     with XmlFile(path) as file:
-        for element in _elements(file):
+        for place, element in enumerate(_elements(file)):
             if isinstance(element, Damage):
                 break
+            numbers = _numbers(element.xml)
             if element.tag == b"DeleteCitation":
-                deleted.update(number for number, _ in _numbers(element.xml))
-                continue
-            number, version = next(_numbers(element.xml), (0, 0))
-            if number not in latest or version >= latest[number][0]:
-                latest[number] = version, num_articles
-            num_articles += 1
-    kept = {index for number, (_, index) in latest.items() if not is_seen[number] and number not in deleted}
+                deleted.update(number for number, _ in numbers)
+            else:
+                number, version = next(numbers, (0, 0))
+                latest[number] = max(latest.get(number, (0, 0)), (version, place))
+    kept = {place for number, (_, place) in latest.items() if not is_seen[number] and number not in deleted}
     is_seen[[*latest, *deleted]] = True
     return kept
 
@@ -131,17 +120,15 @@ def read_batches(paths: Sequence[Path], position: Position) -> Iterator[Batch]:
 
 
 def _articles(file: XmlFile, kept: set[int]) -> Iterator[bytes | BadRecord | Dropped | Damage]:
-    num_articles = 0
-    for element in _elements(file):
+    for place, element in enumerate(_elements(file)):
         if isinstance(element, Damage):
             yield element
         elif element.tag != b"DeleteCitation":
             number, _ = next(_numbers(element.xml), (0, 0))
-            num_articles += 1
             if not number:
-                yield BadRecord(f"article {num_articles:,} has no PMID: not a file of PubMed's")
+                yield BadRecord(f"element {place + 1:,} has no PMID: not a file of PubMed's")
             else:
-                yield element.xml if num_articles - 1 in kept else Dropped("superseded_or_deleted")
+                yield element.xml if place in kept else Dropped("superseded_or_deleted")
 
 
 def _text(element: ElementTree.Element | None) -> str:

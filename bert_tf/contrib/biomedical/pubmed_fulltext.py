@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import re
 import tarfile
+import types
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import IO
@@ -75,21 +76,6 @@ def group_named(name: str) -> str:
     return f"oa_{found[1] or ('noncomm' if found[2] else 'comm')}" if found else ""
 
 
-class _Blocks:
-    """Blocks as a file, and how many bytes there are up to the last that is not 0: a tar ends with blocks of zeros."""
-
-    def __init__(self, blocks: Iterator[bytes]):
-        self._blocks = blocks
-        self.num_read = self.num_filled = 0
-
-    def read(self, _: int) -> bytes:
-        block = next(self._blocks, b"")
-        if filled := len(block.rstrip(b"\0")):
-            self.num_filled = self.num_read + filled
-        self.num_read += len(block)
-        return block
-
-
 def _articles(file: XmlFile, inside: str, is_seen: np.ndarray) -> Iterator[Article | BadRecord | Dropped | Damage]:
     """What is in a file whose path below the folder is `inside`. Raises: UserError where a package holds no article."""
     if file.path.name.endswith(_ARTICLES):
@@ -97,22 +83,19 @@ def _articles(file: XmlFile, inside: str, is_seen: np.ndarray) -> Iterator[Artic
             yield _article(inside, "", single, num_bytes=file.path.stat().st_size, is_seen=is_seen)
         return
     num_articles = num_members = 0
-    blocks = _Blocks(file.blocks())
+    blocks = file.blocks()
+    readable = types.SimpleNamespace(read=lambda _: next(blocks, b""))
     try:
-        with tarfile.open(fileobj=blocks, mode="r|") as tar:  # type: ignore[call-overload]
+        with tarfile.open(fileobj=readable, mode="r|") as tar:
             for member in tar:
-                tar.members.clear()  # of which it keeps the list
+                tar.members.clear()  # type: ignore[attr-defined] # of which it keeps the list
                 num_members += 1
                 if member.isfile() and member.name.endswith(_ARTICLES):
                     content = tar.extractfile(member)
                     assert content
                     yield _article(inside, member.name, content, num_bytes=member.size, is_seen=is_seen)
                     num_articles += 1
-            while blocks.read(0):  # to its end, where gzip verifies its checksum
-                pass
-            # A header that is no header ends the list of members, too.
-            if not blocks.num_filled <= tar.offset < blocks.num_read:
-                file.note_damage("no end-of-archive mark after the last member")
+            collections.deque(blocks, maxlen=0)  # to its end, where gzip verifies its checksum
     except tarfile.TarError as error:
         file.note_damage(str(error))
     # An empty package is whole: none of its articles was of the groups to be fetched.
@@ -152,9 +135,8 @@ def read_batches(paths: Sequence[Path], folder: Path, position: Position) -> Ite
 
 def clean(article: Article, *, groups: Collection[str], captions: bool) -> list[Cleaned]:
     """The article as a line, or all articles in its file."""
-    cleaned = jats.clean(article.xml, group=article.group, groups=groups, captions=captions)
-    named = article.member or "the article"
-    return [BadRecord(f"{named}: {each.fault}") if isinstance(each, BadRecord) else each for each in cleaned]
+    name = article.member or "the article"
+    return jats.clean(name, article.xml, group=article.group, groups=groups, captions=captions)
 
 
 def open_corpus(options: PreparationOptions, working_dir: Path) -> Corpus:

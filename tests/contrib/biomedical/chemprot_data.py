@@ -26,6 +26,13 @@ ARTICLES = [
         "A [T9 GENE-Y CoA ligase] takes [T2 CHEMICAL CoA].",
         [("CPR:9", "Y", "SUBSTRATE", "T2", "T9")],
     ),
+    # Blanks that would part paragraphs of formatted text, and are within a sentence here.
+    (
+        "103",
+        "A title.",
+        "We saw  that [T1 CHEMICAL zinc] \u00a0 binds  [T2 GENE-Y COX-2].  Then  all was well.",
+        [("CPR:3", "Y", "ACTIVATOR", "T1", "T2")],
+    ),
 ]  # fmt: skip
 
 

@@ -21,6 +21,7 @@ ROWS = [
     ("101.T3.T5", SECOND.replace("aspirin", "@CHEMICAL$").replace("COX-2", "@GENE$"), "CPR:3"),
     ("101.T4.T5", SECOND.replace("(S. R)-x. Tol", "@CHEMICAL$").replace("COX-2", "@GENE$"), "false"),
     ("102.T2.T9", "A @GENE$ takes @CHEMICAL$.", "CPR:9"),
+    ("103.T1.T2", "We saw  that @CHEMICAL$ \u00a0 binds  @GENE$.", "CPR:3"),
 ]
 
 
@@ -46,8 +47,8 @@ def test_each_chemical_with_each_gene_of_its_sentence_is_an_example(folder):
     assert rows_of(tables / "train.tsv") == ROWS
     assert sorted(path.name for path in tables.glob("[!.]*")) == ["manifest.json", "train.tsv"]
     assert json.loads((tables / "manifest.json").read_text())["counts"] == {
-        "num_documents": 2,
-        "num_examples": 5,
+        "num_documents": 3,
+        "num_examples": 6,
         "num_examples_false": 2,
         "num_overlapping": 0,
         "num_relations_not_evaluated": 0,
@@ -84,44 +85,37 @@ def test_all_parts_however_they_are_packed(folder):
         for name in ("train.tsv", "dev.tsv", "test.tsv"):
             assert (tables / name).read_bytes() == expected.read_bytes()
     counts = json.loads((unpacked / "biobert/ChemProt/manifest.json").read_text())["counts"]
-    assert counts["num_relations_not_evaluated"] == 3 and counts["num_documents"] == 6
+    assert counts["num_relations_not_evaluated"] == 3 and counts["num_documents"] == 9
 
 
-def test_blanks_within_a_sentence_do_not_cut_it(tmp_path):
-    """Formatted text has two spaces between paragraphs; abstracts as they are have them anywhere."""
-    abstract = "We saw  that [T1 CHEMICAL zinc] \u00a0 binds  [T2 GENE-Y COX-2].  Then  all was well."
-    article = ("7", "A title.", abstract, [("CPR:3", "Y", "ACTIVATOR", "T1", "T2")])
-    write_files(tmp_path / "download/chemprot", files_of("training", [article]))
-    sentence = "We saw  that @CHEMICAL$ \u00a0 binds  @GENE$."
-    assert rows_of(formatted(tmp_path) / "train.tsv") == [("7.T1.T2", sentence, "CPR:3")]
-
-
-# A file's kind, the number of a line in it (from 1; 0: a new one), what the line becomes, the fault that is named.
+# A file's kind, the number of a line in it (from 1; 0: a new one), what the line becomes.
 BAD = [
-    ("abstracts", 1, "101\tonly a title", "2 columns instead of 3"),
-    ("abstracts", 0, "101\ta\tb", "there is an abstract of 101 above"),
-    ("entities", 1, "101\tT1\tCHEMICAL\t1\t8\tAspirin", "at 1 to 8 of 101 stands 'spirin ', not 'Aspirin'"),
-    ("entities", 1, "101\tT1\tCHEMICAL\tx\t7\tAspirin", "at x to 7 of 101 stands '', not 'Aspirin'"),
-    ("entities", 1, "101\tT1\tDISEASE\t0\t7\tAspirin", "'DISEASE' is none of CHEMICAL, GENE-Y, GENE-N"),
-    ("entities", 1, "999\tT1\tCHEMICAL\t0\t7\tAspirin", "there is no abstract of 999"),
-    ("entities", 0, "101\tT1\tCHEMICAL\t0\t7\tAspirin", "101 has an entity T1 above"),
-    ("gold_standard", 1, "101\tCPR:4\tArg1:T3", "3 columns instead of 4 or 6"),
-    ("gold_standard", 1, "101\tCPR:4\tArg1:T3\tArg2:T77", "101 has no entity T77"),
-    ("gold_standard", 1, "101\tCPR:4\tArg1:T3\tArg2:T4", "T3 and T4 are not a chemical and a gene"),
-    ("gold_standard", 1, "101\tCPR:11\tArg1:T3\tArg2:T5", "'CPR:11' is none of CPR:3, CPR:4, CPR:5, CPR:6, CPR:9"),
+    ("abstracts", 1, "101 title"),
+    ("abstracts", 0, "101 a b"),
+    ("entities", 1, "101 T1 CHEMICAL 1 8 Aspirin"),
+    ("entities", 1, "101 T1 CHEMICAL x 7 Aspirin"),
+    ("entities", 1, "101 T1 DISEASE 0 7 Aspirin"),
+    ("entities", 1, "999 T1 CHEMICAL 0 7 Aspirin"),
+    ("entities", 0, "101 T1 CHEMICAL 0 7 Aspirin"),
+    ("gold_standard", 1, "101 CPR:4 Arg1:T3"),
+    ("gold_standard", 1, "101 CPR:4 Y Arg1:T3 Arg2:T5"),
+    ("gold_standard", 1, "101 CPR:4 Arg1:T3 Arg2:T77"),
+    ("gold_standard", 1, "101 CPR:4 Arg1:T3 Arg2:T4"),
+    ("gold_standard", 1, "101 CPR:11 Arg1:T3 Arg2:T5"),
 ]
+RULES = {"abstracts": "a number of its own, title", "entities": "one of CHEMICAL, GENE-Y", "gold_standard": "CPR:9 "}
 
 
-@pytest.mark.parametrize("kind, number, line, fault", BAD)
-def test_bad_lines_are_refused_or_named_and_counted(folder, capsys, kind, number, line, fault):
+@pytest.mark.parametrize("kind, number, line", BAD)
+def test_bad_lines_are_refused_or_named_and_counted(folder, capsys, kind, number, line):
     file = folder / f"download/chemprot/chemprot_training_{kind}.tsv"
     lines = file.read_bytes().split(b"\n")[:-1]
-    number = number or len(lines) + 1
+    number, line = number or len(lines) + 1, line.replace(" ", "\t")
     lines[number - 1 : number] = [line.encode()]
     file.write_bytes(b"\n".join(lines) + b"\n")
-    refused(f"{file}, line {number}: {fault}.*; correct .*--max_bad_records", formatted, folder)
+    refused(f"{file}, line {number}: .*{RULES[kind]}.*; correct .*--max_bad_records", formatted, folder)
     tables = formatted(folder, "--max_bad_records", 20)
-    assert f"warning: left out: {file}, line {number}: {fault}" in capsys.readouterr().err
+    assert f"warning: left out: {file}, line {number}: {line!r}, where columns must be" in capsys.readouterr().err
     manifest = json.loads((tables / "manifest.json").read_text())
     assert manifest["counts"]["num_dropped_bad_records"] >= 1
 
@@ -154,7 +148,7 @@ def test_the_stage_is_like_the_others(folder, capsys):
     formatted(folder)
     assert "nothing to do" in capsys.readouterr().out
     run(folder, "status", dataset="chemprot")
-    assert "num_examples 5" in capsys.readouterr().out
+    assert "num_examples 6" in capsys.readouterr().out
     table.write_bytes(content.replace(b"CPR:9", b"CPR:4"))
     refused("broken: .*train.tsv", run, folder, "verify", dataset="chemprot")
     run(folder, "verify", "--repair", dataset="chemprot")

@@ -109,11 +109,8 @@ def test_cut_file_keeps_its_articles_and_says_so(tmp_path):
     plain = write(tmp_path, "b.xml", article(1), article(2)[:90], end="")
     lines, _, _, (damage,) = read(plain)
     assert len(lines) == 1 and "without its closing tag" in damage
-
-
-def test_a_broken_file_is_named(tmp_path):
-    (tmp_path / "a.xml.gz").write_bytes(b"no gzip")
-    refused("a.xml.gz.*no <PubmedArticle> in it", read, tmp_path / "a.xml.gz")
+    plain.write_bytes(b"no xml")
+    refused("b.xml.*no <PubmedArticle> in it", read, plain)
 
 
 def test_formulas_leave_no_empty_brackets_and_their_prefix_may_be_declared_outside(tmp_path):
@@ -146,7 +143,7 @@ def test_files_of_two_years_say_what_to_do(tmp_path):
 @pytest.mark.parametrize(
     "bad,message",
     [
-        (f"<PubmedArticle><PMID Version='{'1' * 5000}'>12</PMID></PubmedArticle>", "article 2 has no PMID"),
+        (f"<PubmedArticle><PMID Version='1'>{'1' * 5000}</PMID></PubmedArticle>", "element 2 has no PMID"),
         ("<QubmedArticle><PMID>12</PMID></PubmedArticle>", "PMID 12: XML: mismatched"),
     ],
 )
