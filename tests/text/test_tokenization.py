@@ -1,4 +1,4 @@
-"""The tokenizer against a slow, literal statement of Google's rules."""
+"""The tokenizer against a slow, literal statement of Google's rules, and against Hugging Face's."""
 
 from __future__ import annotations
 
@@ -250,6 +250,37 @@ def test_spans_by_hand(tmp_path, text, spans):
     path.write_text("\n".join([*SPECIAL, *"abcrex中,.", *("##" + c for c in "bcea"), *ab]), encoding="utf-8")
     _, starts, ends = FullTokenizer(path).tokenize_with_spans(text)
     assert [text[start:end] for start, end in zip(starts, ends)] == spans
+
+
+# Hugging Face's `tokenizers` follows the same rules, but
+# - drops private-use and unassigned characters (category Co, Cn), which Google's code keeps;
+# - lower-cases character by character, so that a final sigma becomes σ, not ς;
+# - carries the tables of an older Unicode version than Python.
+
+
+def was_settled_early(char: str) -> bool:
+    category = unicodedata.ucd_3_2_0.category(char)
+    return category == unicodedata.category(char) and category not in ("Co", "Cn", "Cs")
+
+
+@pytest.mark.slow
+def test_hugging_face_agrees_on_every_code_point_that_its_unicode_knows():
+    pytest.importorskip("tokenizers")
+    from tokenizers.normalizers import BertNormalizer
+    from tokenizers.pre_tokenizers import BertPreTokenizer
+
+    normalizer, splitter = BertNormalizer(), BertPreTokenizer()
+    num_compared = 0
+    for char in map(chr, range(sys.maxunicode + 1)):
+        if was_settled_early(char):
+            text = f"a{char}b"
+            theirs = splitter.pre_tokenize_str(normalizer.normalize_str(text))
+            assert [word for word, _ in theirs] == tokenize_words(text, Casing.of(True)), hex(ord(char))
+            num_compared += 1
+    assert num_compared > 90_000
+    assert tokenize_words("a\ue000b", Casing.of(True)) == ["a\ue000b"]
+    assert normalizer.normalize_str("a\ue000b") == "ab"
+    assert normalizer.normalize_str("ΟΔΟΣ") == "οδοσ"
 
 
 def test_casing_that_contradicts_the_vocabulary_is_refused():
