@@ -20,6 +20,7 @@ from typing import Any
 from bert_tf.base.errors import first_line
 from bert_tf.base.files import write_text
 from bert_tf.base.machine.hardware import memory_peak_mib
+from bert_tf.base.progress import print_beside_bars
 from bert_tf.base.tensorflow import tf
 from bert_tf.run.events import METRICS
 from bert_tf.run.run_folder import write_whole
@@ -153,7 +154,6 @@ class Telemetry:
             for name, value in metrics.items()
             if not name.startswith(left_out)
         )
-        self._console.flush()
         if shown:
             self.note(f"evaluation at update {update:,}: {shown}")
 
@@ -178,12 +178,12 @@ class Telemetry:
     def warning(self, message: str) -> None:
         """Shows `message` on stderr and records it."""
         self._record("warning", {"update": self._last_update, "message": message})
-        self._console.say(f"warning: {message}", sys.stderr)
+        print_beside_bars(f"warning: {message}")
 
     @_on_chief
     def note(self, message: str) -> None:
         """Prints a line without tearing the bar. Not recorded."""
-        self._console.say(message, sys.stdout)
+        print_beside_bars(message, sys.stdout)
 
     @_on_chief
     def end(self, reason: str = DONE, *, total_secs: float = 0.0) -> None:
@@ -203,7 +203,7 @@ class Telemetry:
             num_sequences=num_sequences,
             throughput_train=average,
         )
-        self._console.close()
+        self.close()
         self._record("end", record)
         self._write("training_summary.txt", self._write_summary, record)
         final = {"throughput_train": average, "total_loss": self._last_train.get("total_loss"), **self._last_evaluation}
@@ -216,7 +216,6 @@ class Telemetry:
             self.note(f"Throughput Average (sequences/sec) with overhead = {num_sequences / total_secs:0.2f}")
         if average is not None:
             self.note(f"Throughput Average (sequences/sec) = {average:0.2f}")
-        self.close()
 
     def _write_summary(self, record: dict[str, Any]) -> None:
         # NVIDIA's and Google's TF2 code leaves a JSON file with this name and the first two keys
@@ -234,9 +233,8 @@ class Telemetry:
         write_text(path, json.dumps(_strict(summary), indent=4) + "\n")
 
     def close(self) -> None:
-        """Closes the bar and TensorBoard's files. Called by `end` and at the end of a ``with`` block."""
+        """Closes the bar. Called by `end` and at the end of a ``with`` block."""
         self._console.close()
-        self._write("TensorBoard", self._tensorboard.close)
 
     def _record(self, event: str, fields: dict[str, Any]) -> None:
         record = {"event": event, "time_unix": round(time.time(), 3), **fields}
@@ -253,11 +251,9 @@ class Telemetry:
         except (OSError, tf.errors.OpError) as error:
             if sink not in self._failed:
                 self._failed.append(sink)
-                self._console.say(
-                    f"warning: cannot write {sink} ({first_line(error)}); the training goes "
-                    f"on, and what it logs there from update {self._last_update:,} is lost until "
-                    "writing works again",
-                    sys.stderr,
+                print_beside_bars(
+                    f"warning: cannot write {sink} ({first_line(error)}); the training goes on, and what it logs there "
+                    f"from update {self._last_update:,} is lost until writing works again"
                 )
 
 
@@ -266,5 +262,5 @@ def _strict(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _strict(item) for name, item in value.items()}
     if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        return json.dumps(value)
     return value

@@ -304,7 +304,7 @@ from bert_tf.prepare.fetching.sources import *
 class Killed(fetch.Progress):
     def update(self, count):
         super().update(count)
-        if self._description == {name!r} and self.done > 20_000:
+        if self.desc == {name!r} and self.n > 20_000:
             os.kill(os.getpid(), signal.SIGKILL)
 fetch.Progress, fetch._BLOCK_BYTES = Killed, 1024
 download("squad", Path({root!r}), {{"squad": {source!r}}})
