@@ -59,7 +59,6 @@ def test_a_configuration_survives_json(tmp_path):
         ({"layer_norm_eps": 0}, r"layer_norm_eps=0 .*\(0, 1\]"),
         ({"num_hidden_layers": 1025}, "num_hidden_layers=1025 .* at most 1024"),
         ({"max_position_embeddings": 10**30}, "max_position_embeddings=10000.* at most 16777216"),
-        ({"vocab_size": 10**7, "intermediate_size": 10**7}, r"1\.9e\+11 weights, more than 4e\+10: make vocab_size"),
         ({"hidden_size": "9" * 5000}, "hidden_size='9{39} in the model's"),
         ({"initializer_range": "0.02"}, r"initializer_range='0.02' .*: must be a number in \(0, 1\]"),
         ({"layers": 3}, "unknown field"),

@@ -161,12 +161,6 @@ def split_paths(text: str) -> list[str]:
     return parts
 
 
-def check_regular(path: Path) -> None:
-    """Raises OSError if there is something else than a file: reading from a pipe might wait for ever."""
-    if path.exists() and not path.is_file():
-        raise OSError(errno.EINVAL, "Is not a file", str(path))
-
-
 class naming_unreadable:
     """Turns an `OSError` raised inside into a `UserError` that names the file, which errors from reading do not.
 
@@ -229,7 +223,8 @@ def check_file(path: Path, remedy: str) -> None:
 
 def read_text(path: Path, title: str) -> str:
     """A UTF-8 file's text. Raises: `UserError` that begins with `title` where it is none; OSError."""
-    check_regular(path)
+    if path.exists() and not path.is_file():  # a pipe, from which reading might wait for ever
+        raise OSError(errno.EINVAL, "Is not a file", str(path))
     encoded = path.read_bytes()
     if kind := what_is_not_text(encoded[:HEAD_BYTES], path.name):
         raise UserError(f"{title} is {kind}")
@@ -251,7 +246,6 @@ def read_json_object(path: Path, remedy: str) -> dict[str, Any]:
 def sha256_of_file(path: Path, report: Callable[[int], object] = lambda _: None) -> str:
     """`report` is called with the number of bytes of each block read. Raises: OSError."""
     digest = hashlib.sha256()
-    check_regular(path)
     with open(path, "rb") as file:
         while block := file.read(_BLOCK_BYTES):
             digest.update(block)

@@ -19,9 +19,10 @@ Keras (`model.fit`) and our training step (`apply_update`) use the same function
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Sequence
 from typing import Any, Callable
+
+import numpy as np
 
 from bert_tf.base.tensorflow import keras, tf
 from bert_tf.optimizer.groups import call_in_groups, for_groups
@@ -51,7 +52,6 @@ class _BertOptimizer(keras.optimizers.Optimizer):
 
     Raises:
       ValueError: learning_rate or weight_decay is negative or not finite, or global_clipnorm is not positive.
-      TypeError: one of them is no number.
     """
 
     # The slot variables of each variable, by the last part of their names in checkpoints.
@@ -73,8 +73,7 @@ class _BertOptimizer(keras.optimizers.Optimizer):
         check_range(0, math.inf, False, weight_decay=weight_decay)
         if global_clipnorm not in (None, math.inf):
             check_range(0, math.inf, True, global_clipnorm=global_clipnorm)
-        # A schedule is callable, and tensors and variables are known only when the update is computed.
-        if isinstance(learning_rate, numbers.Real) or not (callable(learning_rate) or tf.is_tensor(learning_rate)):
+        if isinstance(learning_rate, (int, float, np.number)):
             check_range(0, math.inf, False, learning_rate=learning_rate)
         self._learning_rate = self._build_learning_rate(learning_rate)
         self.weight_decay_rate, self.compiled = weight_decay, compiled
@@ -314,15 +313,13 @@ def make_optimizer(
     peak_learning_rate: float,
     warmup_steps: int,
     total_steps: int,
-    decay_start: int | None = None,
+    decay_start: int = 0,
     **options: Any,
 ) -> _BertOptimizer:
     """Makes an optimizer of `OPTIMIZERS` with its schedule; `options` go to the optimizer.
 
-    `decay_start`: see `WarmupPolynomialDecay`; None: what is usual with this optimizer.
+    `decay_start`: see `WarmupPolynomialDecay`.
     """
     entry = OPTIMIZERS[optimizer_type]
-    if decay_start is None:
-        decay_start = warmup_steps if entry.continuous_join else 0
     schedule = WarmupPolynomialDecay(peak_learning_rate, warmup_steps, total_steps, entry.decay_power, decay_start)
     return globals()[entry.class_name](schedule, **options)

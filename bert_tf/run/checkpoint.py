@@ -14,7 +14,7 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -115,25 +115,14 @@ class CheckpointFolder:
 
     def newest_sound(self) -> tuple[Path | None, list[str]]:
         """The newest checkpoint whose files match their hashes, and what is wrong with the newer ones."""
-        complaints: list[str] = []
-        for path in reversed(self.finished()):
-            damage = find_damage(path)
-            if damage is None:
-                return path, complaints
-            complaints.append(f"checkpoint {path} is damaged ({damage}) and is skipped")
-        return None, complaints
+        return _first_sound(reversed(self.finished()))
 
     def best_sound(self) -> tuple[Path | None, list[str]]:
         """The checkpoint that stands for the run: the best one if it was scored while it trained, else the newest; and
         what is wrong with those that should have been it."""
-        update = find_best(self.folder)
-        if update is None:
-            return self.newest_sound()
-        best = checkpoint_path(self.folder, update)
-        if (damage := find_damage(best)) is None:
-            return best, []
-        newest, complaints = self.newest_sound()
-        return newest, [f"the best checkpoint, {best}, is damaged ({damage}); the newest stands for it", *complaints]
+        best, newest_first = find_best(self.folder), self.finished()[::-1]
+        preferred = [checkpoint_path(self.folder, best)] if best else []
+        return _first_sound(dict.fromkeys([*preferred, *newest_first]))
 
     def restore(self, path: Path, variables: Sequence[tf.Variable]) -> dict[str, Any]:
         """Fills all `variables` from a checkpoint of this run and returns its state."""
@@ -159,6 +148,16 @@ class CheckpointFolder:
         """Removes what a killed run left half-written or half-deleted, as far as it can."""
         for path in self.folder.glob(f"{_UNFINISHED}ckpt-*"):
             shutil.rmtree(path, ignore_errors=True)
+
+
+def _first_sound(checkpoints: Iterable[Path]) -> tuple[Path | None, list[str]]:
+    """The first undamaged one of these, and what is wrong with those before it."""
+    complaints: list[str] = []
+    for path in checkpoints:
+        if (damage := find_damage(path)) is None:
+            return path, complaints
+        complaints.append(f"checkpoint {path} is damaged ({damage}) and is skipped")
+    return None, complaints
 
 
 def save_encoder(

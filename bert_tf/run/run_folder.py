@@ -115,13 +115,10 @@ class RunFolder:
         previous = read_config(self.path) if self._is_chief else None
         if previous is None or self._continue_with_changes:
             return
-        before, now = dict(previous["identity"]), dict(identity)
+        before, now, earlier = dict(previous["identity"]), dict(identity), previous.get("sources", {})
         for name, files in sources.items():
-            if before.get(name) != now.get(name):
-                earlier = previous.get("sources", {}).get(name)
-                before[name], now[name] = (
-                    (earlier, files) if earlier != files else (f"{files}, as then", "changed since")
-                )
+            if (theirs := before.get(name)) != (ours := now.get(name)):
+                before[name], now[name] = f"{earlier.get(name)}, {theirs}", f"{files}, {ours}"
         if differences := describe_differences(before, now):
             raise UserError(
                 f"run folder {self.path} holds a run with other settings ({differences}); "

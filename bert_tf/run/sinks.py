@@ -33,7 +33,9 @@ class Console(Progress):
         is_first = self.n == self.initial
         if self.is_plain:
             texts, secs = _texts(metrics, 2), metrics.get("update_secs")
-            left = f", {tqdm.format_interval(secs * (self.total - update))} left" if secs and update < self.total else ""
+            left = (
+                f", {tqdm.format_interval(secs * (self.total - update))} left" if secs and update < self.total else ""
+            )
             self.set_description_str(f"update {update:,} of {self.total:,}: {', '.join(texts)}{left}", refresh=False)
         self.update(update - self.n, " ".join(_texts(metrics, 1)))
         if is_first or not self.is_plain:

@@ -294,7 +294,7 @@ class Trainer:
             self._writer.wait()
             records = self._training.name_records(state.batches_consumed - 1)
             raise DivergedError(describe_divergence(state, last.norm_by_variable.numpy(), records, self._checkpoints))
-        for warning in watch.add(self._applied, figures["total_loss"]) if watch else ():
+        if watch and (warning := watch.add(self._applied, figures["total_loss"])):
             self._telemetry.warning(warning)
 
     def _evaluate(self) -> bool:
@@ -306,8 +306,7 @@ class Trainer:
 
     def _take_best(self) -> int:
         """Fills the state with the checkpoint that stands for the run, if it is not the last; returns its update."""
-        checkpoints, state = self._checkpoints, self.state
-        update = last = state.updates_applied
+        checkpoints, state, last = self._checkpoints, self.state, self.state.updates_applied
         with self._workers.keep_alive():
             known = read_evaluations(checkpoints.folder) if self._workers.is_chief else None
             if known and known.best not in (None, last):
@@ -316,7 +315,7 @@ class Trainer:
                     self._telemetry.warning(complaint)
                 assert path
                 state.restore(checkpoints, path)
-                update = state.updates_applied
+        update = state.updates_applied
         if known and update in known.by_update:
             score = f"{known.score} = {known.by_update[update]:.5g} after update {update:,} of {last:,}"
             self._telemetry.note(f"best checkpoint: {score}; {checkpoint_path(checkpoints.folder, update)}")

@@ -321,10 +321,6 @@ def test_configuration_survives(optimizer):
 def test_impossible_arguments_are_refused_by_name(make, name, value):
     with pytest.raises(ValueError, match=f"^{name}={value}: must lie in "):
         make(**{name: value})
-    for none in ("x", None, [1]):
-        if name != "global_clipnorm" or none:
-            with pytest.raises(TypeError, match=f"^{name}={re.escape(repr(none))}: must be a number"):
-                make(**{name: none})
 
 
 def test_a_learning_rate_may_be_a_number_a_tensor_or_a_schedule():
@@ -359,19 +355,18 @@ def test_published_lamb_schedules(warmup, total, drop):
 )
 def test_schedules(arguments, rates):
     if rates is ValueError:
-        with pytest.raises(ValueError, match="^(warmup_steps|peak_learning_rate|decay_start)="):
+        with pytest.raises(ValueError, match="^(total_steps|warmup_steps|peak_learning_rate|decay_start)="):
             WarmupPolynomialDecay(*arguments)
     else:
         schedule = WarmupPolynomialDecay(*arguments)
         np.testing.assert_allclose([schedule(step) for step in rates], list(rates.values()), rtol=1e-6)
 
 
-def test_adam_decays_linearly_and_joins_without_a_step():
-    """As NVIDIA's TF1 code; with the step of Google's first code by an option."""
-    schedule = make_optimizer("adamw", 1e-4, 10, 100)._learning_rate
-    np.testing.assert_allclose([schedule(9), schedule(10), schedule(50)], [9e-5, 1e-4, 5.5555556e-5], rtol=1e-6)
-    schedule = make_optimizer("adamw", 1e-4, 10, 100, decay_start=0)._learning_rate
-    np.testing.assert_allclose([schedule(9), schedule(10), schedule(50)], [9e-5, 9e-5, 5e-5], rtol=1e-6)
+@pytest.mark.parametrize("decay_start, rates", [(10, [9e-5, 1e-4, 5.5555556e-5]), (0, [9e-5, 9e-5, 5e-5])])
+def test_adam_decays_linearly_and_may_join_without_a_step(decay_start, rates):
+    """As NVIDIA's TF1 code, or with the step of Google's first code."""
+    schedule = make_optimizer("adamw", 1e-4, 10, 100, decay_start)._learning_rate
+    np.testing.assert_allclose([schedule(9), schedule(10), schedule(50)], rates, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -380,7 +375,6 @@ def test_entries_describe_the_classes(name):
     assert type(made).__name__ == entry.class_name and made.slot_names == entry.slots
     assert set(entry.options.values()) <= set(made.config_names)
     assert set(entry.options) <= set(inspect.signature(PretrainingConfig).parameters)
-    assert made._learning_rate.decay_start == (1 if entry.continuous_join else 0)
     assert find_setting("optimizer_type", PretrainingConfig).choices == tuple(OPTIMIZERS)
 
 
