@@ -74,7 +74,7 @@ class _BertOptimizer(keras.optimizers.Optimizer):
         if global_clipnorm not in (None, math.inf):
             check_range(0, math.inf, True, global_clipnorm=global_clipnorm)
         if isinstance(learning_rate, (int, float, np.number)):
-            check_range(0, math.inf, False, learning_rate=learning_rate)
+            check_range(0, math.inf, False, learning_rate=float(learning_rate))
         self._learning_rate = self._build_learning_rate(learning_rate)
         self.weight_decay_rate, self.compiled = weight_decay, compiled
         self._slots: list[tuple[tf.Variable, ...]] = []  # of each variable

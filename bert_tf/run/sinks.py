@@ -1,4 +1,4 @@
-"""Where telemetry goes: the console, line-based files, DLLogger's file and TensorBoard.
+"""Where telemetry goes besides metrics.jsonl: the console, DLLogger's file and TensorBoard.
 
 A failed write raises OSError or a TensorFlow error; `telemetry` handles it.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import datetime
 import functools
 import json
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from tqdm import tqdm
 
 from bert_tf.base.progress import Progress
 from bert_tf.base.tensorflow import tf
+from bert_tf.run.events import append_line
 
 
 class Console(Progress):
@@ -63,17 +63,6 @@ def _texts(metrics: dict[str, Any], form: int) -> Iterator[str]:
             if name == "model_tflops" and abs(value) < 0.1:
                 value, text = 1000 * value, text.replace("TFLOP", "GFLOP")
             yield text.format(value)
-
-
-def append_line(path: Path, line: str) -> None:
-    """Appends a whole line; one cut off by a kill or a full disk before it does not spoil it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a+b") as file:  # closed after each line, so that a full disk is an error of this line
-        if file.seek(0, os.SEEK_END):
-            file.seek(-1, os.SEEK_END)
-            if file.read() != b"\n":
-                line = "\n" + line
-        file.write(f"{line}\n".encode())
 
 
 class DLLogger:

@@ -186,8 +186,8 @@ class LossWatch:
                 self._may_jump = False
                 warning = (
                     f"the loss is {loss:.2f} at update {update:,} and was between {low:.2f} and {high:.2f} in the last "
-                    f"{len(recent)} reports; {_CAUSES}. If it stays there, start again from an earlier checkpoint with a "
-                    "lower rate"
+                    f"{len(recent)} reports; {_CAUSES}. If it stays there, start again from an earlier checkpoint with "
+                    "a lower rate"
                 )
         if math.isfinite(loss):
             recent.append(loss)

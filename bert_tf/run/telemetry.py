@@ -22,14 +22,16 @@ from bert_tf.base.files import write_text
 from bert_tf.base.machine.hardware import memory_peak_mib
 from bert_tf.base.progress import print_beside_bars
 from bert_tf.base.tensorflow import tf
-from bert_tf.run.events import METRICS
+from bert_tf.run.events import METRICS, append_line, strict
 from bert_tf.run.run_folder import write_whole
-from bert_tf.run.sinks import Console, DLLogger, TensorBoard, append_line
+from bert_tf.run.sinks import Console, DLLogger, TensorBoard
 
 # The reasons given to `Telemetry.end` by a run that is finished: at its last update, or without a better score.
 DONE, CONVERGED = "done", "early_stopping"
 
-_DLLOGGER_TRAIN_NAMES = ("throughput_train", "mlm_loss", "nsp_loss", "total_loss", "learning_rate", "loss_scaler")
+# What NVIDIA's programs log of an update -> our name.
+_SAME_NAMES = ("throughput_train", "mlm_loss", "nsp_loss", "total_loss", "learning_rate", "loss_scaler")
+_DLLOGGER_TRAIN_NAMES = {**dict(zip(_SAME_NAMES, _SAME_NAMES)), "avg_loss_step": "total_loss"}
 
 
 def _device_peak_mib() -> float:
@@ -99,21 +101,17 @@ class Telemetry:
         self._first_update = self._last_update = update
         self._static = fields
         total, source = total_updates, str(resumed_from) if resumed_from else None
-        record = dict(phase=phase, update=update, total_updates=total, resumed_from=source, **fields)
+        record = {"phase": phase, "update": update, "total_updates": total, "resumed_from": source, **fields}
         self._record("start", record)
         self._log("PARAMETER", record)
         self._console = Console(total, phase, update)
-        ranks, remaining = fields.get("num_ranks", 1), max(total - update, 0)
+        ranks, size = fields.get("num_ranks", 1), fields.get("global_batch_size", 0)
         where = f"on {ranks:,} rank{'s' if ranks > 1 else ''} ({fields.get('device')})"
+        plan = f"{total:,} updates of {size:,} sequences {where}; everything goes to {self.run_folder}"
         if source:
-            self.note(
-                f"{phase}: going on from {source}: {update:,} of {total:,} updates done, {remaining:,} to go {where}"
-            )
-        else:
-            size = fields.get("global_batch_size", 0)
-            self.note(
-                f"{phase}: {remaining:,} updates of {size:,} sequences {where}; everything goes to {self.run_folder}"
-            )
+            left = max(total - update, 0)
+            plan = f"going on from {source}: {update:,} of {total:,} updates done, {left:,} to go {where}"
+        self.note(f"{phase}: {plan}")
 
     @_on_chief
     def train(self, update: int, **metrics: Any) -> None:
@@ -132,29 +130,19 @@ class Telemetry:
         if update > self._last_update and 0 < rate < math.inf:
             self._rates.append((update - self._last_update, rate))
         self._last_update, self._last_train = update, metrics
-        self._record("train", dict(update=update, **metrics))
-        self._write("TensorBoard", self._tensorboard.write, "train", update, metrics)
-        data = {name: metrics[name] for name in _DLLOGGER_TRAIN_NAMES if name in metrics}
-        if "total_loss" in metrics:
-            data["avg_loss_step"] = metrics["total_loss"]
-        self._log([update], data)
+        theirs = {name: metrics[ours] for name, ours in _DLLOGGER_TRAIN_NAMES.items() if ours in metrics}
+        self._publish("train", "train", update, metrics, theirs)
         self._console.train(update, metrics)
 
     @_on_chief
     def evaluation(self, update: int, **metrics: Any) -> None:
         """Records held-out results after `update` updates (accuracies, losses, f1, ...)."""
         self._last_evaluation = metrics
-        self._record("evaluation", dict(update=update, **metrics))
-        self._write("TensorBoard", self._tensorboard.write, "eval", update, metrics)
-        self._log([update], metrics)
+        self._publish("evaluation", "eval", update, metrics, metrics)
         # The program has already printed how fast it was, under NVIDIA's names; without labels that is all there is.
         left_out = ("global_step", "latency_", "throughput_")
-        shown = ", ".join(
-            f"{name} = {value:.5g}" if isinstance(value, float) else f"{name} = {value}"
-            for name, value in metrics.items()
-            if not name.startswith(left_out)
-        )
-        if shown:
+        figures = [f"{name} = {value:.5g}" for name, value in metrics.items() if not name.startswith(left_out)]
+        if shown := ", ".join(figures):
             self.note(f"evaluation at update {update:,}: {shown}")
 
     @_on_chief
@@ -196,13 +184,8 @@ class Telemetry:
         rates = self._rates[1:] or self._rates
         average = sum(num for num, _ in rates) / sum(num / rate for num, rate in rates) if rates else None
         num_sequences = (self._last_update - self._first_update) * self._static.get("global_batch_size", 0)
-        record = dict(
-            reason=reason,
-            update=self._last_update,
-            total_secs=round(total_secs, 3),
-            num_sequences=num_sequences,
-            throughput_train=average,
-        )
+        times = {"total_secs": round(total_secs, 3), "num_sequences": num_sequences, "throughput_train": average}
+        record = {"reason": reason, "update": self._last_update, **times}
         self.close()
         self._record("end", record)
         self._write("training_summary.txt", self._write_summary, record)
@@ -230,15 +213,23 @@ class Telemetry:
         path = self.run_folder / "training_summary.txt"
         if not self._last_train and path.exists():
             return  # a finished run was started again: its earlier summary is still valid
-        write_text(path, json.dumps(_strict(summary), indent=4) + "\n")
+        write_text(path, json.dumps(strict(summary), indent=4) + "\n")
 
     def close(self) -> None:
         """Closes the bar. Called by `end` and at the end of a ``with`` block."""
         self._console.close()
 
+    def _publish(
+        self, event: str, split: str, update: int, metrics: dict[str, Any], for_dllogger: dict[str, Any]
+    ) -> None:
+        """Sends the numbers of an update to all sinks; `split` is their part of TensorBoard's folder."""
+        self._record(event, {"update": update, **metrics})
+        self._write("TensorBoard", self._tensorboard.write, split, update, metrics)
+        self._log([update], for_dllogger)
+
     def _record(self, event: str, fields: dict[str, Any]) -> None:
         record = {"event": event, "time_unix": round(time.time(), 3), **fields}
-        self._write(METRICS, append_line, self.run_folder / METRICS, json.dumps(_strict(record)))
+        self._write(METRICS, append_line, self.run_folder / METRICS, json.dumps(strict(record)))
 
     def _log(self, step: str | list[int], data: dict[str, Any]) -> None:
         if self._dllogger:
@@ -255,12 +246,3 @@ class Telemetry:
                     f"warning: cannot write {sink} ({first_line(error)}); the training goes on, and what it logs there "
                     f"from update {self._last_update:,} is lost until writing works again"
                 )
-
-
-def _strict(value: Any) -> Any:
-    """JSON has no NaN: non-finite numbers become the texts "NaN", "Infinity" and "-Infinity", at any depth."""
-    if isinstance(value, dict):
-        return {name: _strict(item) for name, item in value.items()}
-    if isinstance(value, float) and not math.isfinite(value):
-        return json.dumps(value)
-    return value

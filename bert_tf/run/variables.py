@@ -123,8 +123,8 @@ def load_weights(stored: StoredWeights, variables: Sequence[tf.Variable], vocab_
             expected[0] = vocab_size
         if shapes[name] != expected:
             raise UserError(
-                f"{stored.source}: {name} is {shapes[name]}, the model wants {expected}: they are of another model size "
-                "or vocabulary, or of a task with other labels"
+                f"{stored.source}: {name} is {shapes[name]}, the model wants {expected}: they are of another model "
+                "size or vocabulary, or of a task with other labels"
             )
     for name in loaded:
         value = stored.read(name)
