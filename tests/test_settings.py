@@ -115,7 +115,6 @@ def test_fine_tuning_has_the_same_limits():
 def test_a_split_keeps_its_rows():
     split = BatchSplit(8, 3, num_ranks=2, rank=1)
     assert (split.rows_per_rank, split.global_batch_size) == (24, 48)
-    assert split.with_micro_batch(4) == BatchSplit(4, 6, num_ranks=2, rank=1)
     assert PretrainingConfig(**TRAIN).split(rank=1) == BatchSplit(4, 8, 2, 1)
 
 

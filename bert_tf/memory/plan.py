@@ -290,7 +290,7 @@ def plan(work: Workload, device: Device) -> list[str]:
         "",
         "whatever the micro-batch, GiB:",
     ]
-    for name, size in zip(("parameters", "gradients", "moments"), dataclasses.astuple(fixed)):
+    for name, size in (("parameters", fixed.weights), ("gradients", fixed.gradients), ("moments", fixed.moments)):
         lines.append(f"  {name:<15}{size / GIB:8.2f}")
     variants = {
         f"{name}{', recompute' if recompute else ''}": dataclasses.replace(
@@ -307,17 +307,16 @@ def plan(work: Workload, device: Device) -> list[str]:
         "activations + workspace = total with the program, GiB; * fits:",
         "micro-batch" + "".join(f"{name:>28}" for name in variants),
     ]
-    any_fits, size = True, 1
+    size, any_fits = 1, True
     while any_fits and size <= LARGEST_MICRO_BATCH:
-        line, any_fits = f"{size:>11}", False
-        for variant in variants.values():
-            memory = predict(dataclasses.replace(variant, micro_batch_size=size))
-            total = memory.total + PROGRAM
-            any_fits |= total <= device.memory
-            line += f"{memory.activations / GIB:>12.2f} +{memory.workspace / GIB:>5.2f} ={total / GIB:>6.2f}"
-            line += "*" if total <= device.memory else " "
-        lines.append(line)
-        size *= 2
-    lines += ["", "16 bit: fp16 or bf16; tf32 takes as much as fp32. Accumulation takes no memory"]
-    lines[-1] += " beyond that of the two micro-batches computed at the same time." if work.num_at_once > 1 else "."
-    return lines
+        planned = [predict(dataclasses.replace(variant, micro_batch_size=size)) for variant in variants.values()]
+        lines.append(f"{size:>11}" + "".join(_cell(memory, device.memory) for memory in planned))
+        any_fits, size = "*" in lines[-1], 2 * size
+    end = " beyond that of the two micro-batches computed at the same time" if work.num_at_once > 1 else ""
+    return [*lines, "", f"16 bit: fp16 or bf16; tf32 takes as much as fp32. Accumulation takes no memory{end}."]
+
+
+def _cell(memory: Memory, limit: float) -> str:
+    total = memory.total + PROGRAM
+    parts = f"{memory.activations / GIB:>12.2f} +{memory.workspace / GIB:>5.2f} ={total / GIB:>6.2f}"
+    return parts + ("*" if total <= limit else " ")

@@ -8,11 +8,11 @@ from typing import Any
 from bert_tf.base.tensorflow import keras, tf
 
 
-def check_range(low: float, high: float, open_below: bool, **values: float) -> None:
-    """Raises ValueError if a value lies outside (low, high), or [low, high) if not `open_below`; NaN lies outside."""
+def check_range(high: float, is_open: bool, **values: float) -> None:
+    """Raises ValueError if a value lies outside [0, high), or (0, high) if `is_open`; NaN lies outside."""
     for name, value in values.items():
-        if not (low < value if open_below else low <= value) or not value < high:
-            raise ValueError(f"{name}={value}: must lie in {'(' if open_below else '['}{low:g}, {high:g})")
+        if not (0 < value < high or (value == 0 and not is_open)):
+            raise ValueError(f"{name}={value}: must lie in {'(' if is_open else '['}0, {high:g})")
 
 
 class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
@@ -43,9 +43,9 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         decay_start: int = 0,
         name: str = "WarmupPolynomialDecay",
     ):
-        check_range(0, math.inf, True, total_steps=total_steps)
-        check_range(0, total_steps + 1, False, warmup_steps=warmup_steps, decay_start=decay_start)
-        check_range(0, math.inf, False, peak_learning_rate=peak_learning_rate, power=power)
+        check_range(math.inf, True, total_steps=total_steps)
+        check_range(total_steps + 1, False, warmup_steps=warmup_steps, decay_start=decay_start)
+        check_range(math.inf, False, peak_learning_rate=peak_learning_rate, power=power)
         self.peak_learning_rate, self.warmup_steps, self.total_steps = peak_learning_rate, warmup_steps, total_steps
         self.power, self.decay_start, self.name = power, decay_start, name
 

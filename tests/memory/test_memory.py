@@ -157,10 +157,10 @@ def test_the_flags_of_a_split():
     assert choose(8) == BatchSplit(8, 1, 2) and choose(8, 4) == BatchSplit(8, 4, 2)
     assert choose(AUTO, None, 64) == BatchSplit(16, 2, 2)
     for arguments, words in (
-        ((AUTO,), "needs --global_batch_size"),
+        ((AUTO,), "belong together: .* not auto and None"),
         ((AUTO, 2, 64), "finds --num_accumulation_steps by itself"),
         ((AUTO, None, 63), "multiple of the 2"),
-        ((8, None, 64), "belongs to"),
+        ((8, None, 64), "belong together: .* not 8 and 64"),
     ):
         refused(words, choose, *arguments)
 
