@@ -82,10 +82,12 @@ def halve(split: BatchSplit) -> BatchSplit:
     return split._replace(micro_batch_size=size, num_accumulation_steps=split.rows_per_rank // size)
 
 
-def out_of_memory(micro_batch_size: int, error: Exception) -> UserError:
-    """The error to raise if no smaller micro-batch is tried or possible."""
-    return UserError(
-        f"out of memory with a micro-batch of {micro_batch_size} ({first_line(error)}); --plan says what "
-        "fits: a smaller --train_batch_size with more --num_accumulation_steps is the same update, --recompute takes "
-        "less memory, and --train_batch_size=auto finds the size by itself"
-    )
+class OutOfMemoryError(UserError):
+    """What is raised if no smaller micro-batch is tried or possible."""
+
+    def __init__(self, micro_batch_size: int, error: Exception):
+        super().__init__(
+            f"out of memory with a micro-batch of {micro_batch_size} ({first_line(error)}); --plan says what fits: a "
+            "smaller --train_batch_size with more --num_accumulation_steps is the same update, --recompute takes less "
+            "memory, and --train_batch_size=auto finds the size by itself"
+        )

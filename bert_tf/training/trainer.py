@@ -16,7 +16,7 @@ from bert_tf.base.signals import STARTED_AT, noted_stop_signals
 from bert_tf.base.tensorflow import keras, tf
 from bert_tf.batches.batches import Batch
 from bert_tf.memory.plan import Workload
-from bert_tf.memory.split import TRIAL_UPDATES, halve, out_of_memory
+from bert_tf.memory.split import TRIAL_UPDATES, OutOfMemoryError, halve
 from bert_tf.model.losses import Features
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
@@ -31,7 +31,7 @@ from bert_tf.settings.training import TrainingConfig, compute_dtype
 from bert_tf.training.evaluation import Evaluation, Evaluator
 from bert_tf.training.record import DivergedError, describe_divergence, max_skips, run_record
 from bert_tf.training.state import BackgroundWriter, TrainState
-from bert_tf.training.step import AgreedUpdate, GradientSums, TrainStep
+from bert_tf.training.step import GradientSums, TrainStep
 
 # Ranks whose updates take this long may differ so much that some would exceed the all-reduce's time limit:
 # they first wait for each other in `Workers.keep_alive`.
@@ -253,9 +253,15 @@ class Trainer:
         usually killed instead; there only the plan decides. Packed rows, whose split is fixed, are not tried.
         """
         while self._num_trials:
-            update = self._step.agree(self._split_again(features), batch_number, **options)
-            with self._workers.keep_alive():
-                sums = self._try_to_sum(update)
+            # Timed, so that a device whose memory is too small reports that now.
+            update = self._step.agree(self._split_again(features), batch_number, **{**options, "is_timed": True})
+            sums: GradientSums | None = None
+            try:
+                with self._workers.keep_alive():
+                    sums = self._step.sum_gradients(update)
+            except OutOfMemoryError:
+                if self._split.micro_batch_size == 1:
+                    raise
             if not self._workers.gather(np.array([sums is None], np.float64)).any():
                 self._num_trials -= 1
                 assert sums
@@ -273,17 +279,6 @@ class Trainer:
         if tuple(features["input_ids"].shape[:2]) == self._split.shape:
             return features
         return {name: tf.reshape(values, [*self._split.shape, *values.shape[2:]]) for name, values in features.items()}
-
-    def _try_to_sum(self, update: AgreedUpdate) -> GradientSums | None:
-        """This rank's sums; None if the memory is too small."""
-        try:
-            sums = self._step.sum_gradients(update)
-            sums.metrics_M.numpy()  # waits for the device, which may only then report that its memory is too small
-            return sums
-        except tf.errors.ResourceExhaustedError as error:
-            if self._split.micro_batch_size == 1:
-                raise out_of_memory(1, error) from None
-            return None
 
     def _log(self) -> None:
         state, watch = self.state, self._training.watch
@@ -306,7 +301,8 @@ class Trainer:
 
     def _take_best(self) -> int:
         """Fills the state with the checkpoint that stands for the run, if it is not the last; returns its update."""
-        checkpoints, state, last = self._checkpoints, self.state, self.state.updates_applied
+        checkpoints, state = self._checkpoints, self.state
+        update = last = state.updates_applied
         with self._workers.keep_alive():
             known = read_evaluations(checkpoints.folder) if self._workers.is_chief else None
             if known and known.best not in (None, last):
@@ -315,7 +311,7 @@ class Trainer:
                     self._telemetry.warning(complaint)
                 assert path
                 state.restore(checkpoints, path)
-        update = state.updates_applied
+                update = state.updates_applied
         if known and update in known.by_update:
             score = f"{known.score} = {known.by_update[update]:.5g} after update {update:,} of {last:,}"
             self._telemetry.note(f"best checkpoint: {score}; {checkpoint_path(checkpoints.folder, update)}")
