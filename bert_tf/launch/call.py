@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
 from bert_tf.base.errors import USER_ERROR_EXIT_CODE, MissingError, UserError
-from bert_tf.base.files import CHECKOUT, read_json_object, work_folder
+from bert_tf.base.files import CHECKOUT, read_json_object, work_folder, write_text
 from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.bert_config import PRESETS
 from bert_tf.launch.arguments import Argument, Typed, Values
 from bert_tf.launch.environment import SETTINGS_OF, LaunchEnvironment, flag_texts, show, shown
 from bert_tf.launch.job import Job, run
 from bert_tf.launch.rank import describe_signal
-from bert_tf.run.run_folder import find_checkpoints, write_whole
+from bert_tf.run.run_folder import find_checkpoints
 from bert_tf.settings.declaration import from_variables, settings_of
 
 WAY_OUT = "set RESULTS_DIR to another folder"
@@ -109,7 +109,7 @@ class Call(abc.ABC):
         if work is None:
             return 0
         for file, text in work.files.items():
-            write_whole(file, text, WAY_OUT)
+            write_text(file, text)
         for each in work.runs:
             if each.is_finished():
                 show([f"{each.title}: finished already, {shown(each.flags['model_dir'])}"])

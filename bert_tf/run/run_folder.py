@@ -75,14 +75,15 @@ class RunFolder:
                 f"run folder {path} is no run's, but holds {files[0].name}, which a run would overwrite; choose a new "
                 "folder"
             )
+        self.path.mkdir(parents=True, exist_ok=True)
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
             self._lock = FileLock(self.path / _LOCK)
-            for leftover in self.path.glob(_LEFTOVERS):
-                leftover.unlink()
-        except (OSError, LockedError) as error:
-            fault = f"is in use by {error}" if isinstance(error, LockedError) else f"cannot be used ({error.strerror})"
-            raise UserError(f"run folder {path} {fault}; choose another, or wait for what uses it") from None
+        except LockedError as error:
+            raise UserError(
+                f"run folder {path} is in use by {error}; choose another, or wait for what uses it"
+            ) from None
+        for leftover in self.path.glob(_LEFTOVERS):
+            leftover.unlink()
 
     def __enter__(self) -> RunFolder:
         return self
@@ -101,7 +102,7 @@ class RunFolder:
         """
         text = json.dumps({"identity": dict(identity), **record}, indent=2, default=str) + "\n"
         for name, contents in {**companions, CONFIG: text}.items():
-            write_whole(self.path / name, contents)
+            write_text(self.path / name, contents)
 
     def check(self, identity: Mapping[str, Any], sources: Mapping[str, str]) -> None:
         """Checks that this run is the one that the folder was created for.
@@ -177,14 +178,6 @@ def read_config(folder: Path) -> dict[str, Any] | None:
     if not isinstance(config.get("identity"), dict):
         raise UserError(f"{path} holds no settings of a run; choose another folder")
     return config
-
-
-def write_whole(path: Path, text: str, remedy: str = "make room or choose another --model_dir") -> None:
-    """Writes a text file that readers find complete or not at all. Raises `UserError` if it cannot be written."""
-    try:
-        write_text(path, text)
-    except OSError as error:
-        raise UserError(f"{path} cannot be written ({error.strerror}); {remedy}") from None
 
 
 def provenance() -> dict[str, Any]:

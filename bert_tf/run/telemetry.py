@@ -23,7 +23,6 @@ from bert_tf.base.machine.hardware import memory_peak_mib
 from bert_tf.base.progress import print_beside_bars
 from bert_tf.base.tensorflow import tf
 from bert_tf.run.events import METRICS, append_line, strict
-from bert_tf.run.run_folder import write_whole
 from bert_tf.run.sinks import Console, DLLogger, TensorBoard
 
 # The reasons given to `Telemetry.end` by a run that is finished: at its last update, or without a better score.
@@ -151,7 +150,7 @@ class Telemetry:
         if scores:
             scores = {**scores, "global_step": update}
             lines = "".join(f"{name} = {value}\n" for name, value in scores.items())
-            write_whole(self.run_folder / "eval_results.txt", lines)
+            write_text(self.run_folder / "eval_results.txt", lines)
         if scores or speed:
             self.evaluation(update, **scores, **speed)
 
