@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import json
-import math
 import sys
 import threading
 import time
@@ -93,8 +92,8 @@ class Telemetry:
     ) -> None:
         """Starts or continues the log. `update` is the number of updates already applied.
 
-        Further fields are recorded as they are. These are also used here, if given: ``device``,
-        ``num_ranks``, ``global_batch_size``, ``flops_per_sequence`` (for TFLOP/s) and ``peak_tflops``
+        Further fields are recorded as they are. These are also used here: ``device``, ``num_ranks``,
+        ``global_batch_size``, ``flops_per_sequence`` (for TFLOP/s) and, if it is known, ``peak_tflops``
         (of all devices together, for MFU).
         """
         self._first_update = self._last_update = update
@@ -104,8 +103,8 @@ class Telemetry:
         self._record("start", record)
         self._log("PARAMETER", record)
         self._console = Console(total, phase, update)
-        ranks, size = fields.get("num_ranks", 1), fields.get("global_batch_size", 0)
-        where = f"on {ranks:,} rank{'s' if ranks > 1 else ''} ({fields.get('device')})"
+        ranks, size = fields["num_ranks"], fields["global_batch_size"]
+        where = f"on {ranks:,} rank{'s' if ranks > 1 else ''} ({fields['device']})"
         plan = f"{total:,} updates of {size:,} sequences {where}; everything goes to {self.run_folder}"
         if source:
             left = max(total - update, 0)
@@ -116,17 +115,17 @@ class Telemetry:
     def train(self, update: int, **metrics: Any) -> None:
         """Records the state after `update` updates; names as in metrics.jsonl.
 
-        ``throughput_train`` is global sequences/s since the last call. Adds ``memory_peak_mib``, and
-        ``model_tflops`` (all ranks together) and ``mfu`` if they are known.
+        ``throughput_train`` is global sequences/s since the last call. Adds ``memory_peak_mib``, ``model_tflops`` (all
+        ranks together), and ``mfu`` if it is known.
         """
-        rate, flops = metrics.get("throughput_train", math.nan), self._static.get("flops_per_sequence")
-        if "throughput_train" in metrics and flops:
-            # Instances that share a row share its work.
-            metrics["model_tflops"] = rate / metrics.get("instances_per_row", 1.0) * flops / 1e12
-            if peak := self._static.get("peak_tflops"):
-                metrics["mfu"] = metrics["model_tflops"] / peak
+        rate = metrics["throughput_train"]
+        # Instances that share a row share its work.
+        rows = rate / metrics.get("instances_per_row", 1.0)
+        metrics["model_tflops"] = rows * self._static["flops_per_sequence"] / 1e12
+        if peak := self._static.get("peak_tflops"):
+            metrics["mfu"] = metrics["model_tflops"] / peak
         metrics["memory_peak_mib"] = round(_device_peak_mib(), 1)
-        if update > self._last_update and 0 < rate < math.inf:
+        if update > self._last_update:
             self._rates.append((update - self._last_update, rate))
         self._last_update, self._last_train = update, metrics
         theirs = {name: metrics[ours] for name, ours in _DLLOGGER_TRAIN_NAMES.items() if ours in metrics}
@@ -182,12 +181,14 @@ class Telemetry:
         # The first report, which includes compilation, counts only if there is no other.
         rates = self._rates[1:] or self._rates
         average = sum(num for num, _ in rates) / sum(num / rate for num, rate in rates) if rates else None
-        num_sequences = (self._last_update - self._first_update) * self._static.get("global_batch_size", 0)
+        num_sequences = (self._last_update - self._first_update) * self._static["global_batch_size"]
         times = {"total_secs": round(total_secs, 3), "num_sequences": num_sequences, "throughput_train": average}
         record = {"reason": reason, "update": self._last_update, **times}
         self.close()
         self._record("end", record)
-        self._write("training_summary.txt", self._write_summary, record)
+        summary = self.run_folder / "training_summary.txt"
+        if self._last_train or not summary.exists():  # that of a finished run that is started again is still valid
+            self._write(summary.name, self._write_summary, summary, record)
         final = {"throughput_train": average, "total_loss": self._last_train.get("total_loss"), **self._last_evaluation}
         self._log([], {name: value for name, value in final.items() if value is not None})
         if reason != DONE:
@@ -199,7 +200,7 @@ class Telemetry:
         if average is not None:
             self.note(f"Throughput Average (sequences/sec) = {average:0.2f}")
 
-    def _write_summary(self, record: dict[str, Any]) -> None:
+    def _write_summary(self, path: Path, record: dict[str, Any]) -> None:
         # NVIDIA's and Google's TF2 code leaves a JSON file with this name and the first two keys
         # for tools that collect results.
         summary = {
@@ -209,9 +210,6 @@ class Telemetry:
             "last_train_metrics": self._last_train,
             "eval_metrics": self._last_evaluation,
         }
-        path = self.run_folder / "training_summary.txt"
-        if not self._last_train and path.exists():
-            return  # a finished run was started again: its earlier summary is still valid
         write_text(path, json.dumps(strict(summary), indent=4) + "\n")
 
     def close(self) -> None:
