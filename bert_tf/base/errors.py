@@ -43,12 +43,12 @@ def shorten(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most * 3 // 4]}...{text[-most // 4 :]}"
 
 
-def contrast(one: object, other: object, most: int = 200) -> tuple[str, str]:
+def contrast(one: object, other: object) -> tuple[str, str]:
     """Two values that differ, as Python writes them, so that the difference shows.
 
-    Of texts longer than `most` that part is shown; letters that only look alike are written as escapes.
+    Of long texts that part is shown; letters that only look alike are written as escapes.
     """
-    texts = repr(one), repr(other)
+    texts, most = (repr(one), repr(other)), 200
     if len({unicodedata.normalize("NFKC", text) for text in texts}) == 1:
         texts = ascii(one), ascii(other)
     is_long = max(map(len, texts)) > most
@@ -170,7 +170,8 @@ def exit_on_user_error(main: Callable[[Sequence[str]], Result]) -> Callable[[Seq
     return wrapped
 
 
-_NUM_KEPT = 20
+# How many faults are kept, and how many of these a message names.
+_NUM_KEPT, _NUM_SHOWN = 20, 3
 
 
 class BadRecords:
@@ -196,9 +197,9 @@ class BadRecords:
             others = f"leave up to N such {self._kind}s out with --max_bad_records=N"
             raise UserError(f"{too_many}{place}{fault}; correct it, or {others}")
 
-    def describe(self, num_named: int = 3) -> str:
+    def describe(self) -> str:
         """How many were left out, and what is wrong with the first ones; "" if none was."""
         if not self.num:
             return ""
-        named = "; ".join(self.named[:num_named]) + ("; ..." if self.num > num_named else "")
+        named = "; ".join(self.named[:_NUM_SHOWN]) + ("; ..." if self.num > _NUM_SHOWN else "")
         return f"{self.num:,} {self._kind}(s) left out: {named}"

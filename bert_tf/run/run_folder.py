@@ -14,11 +14,11 @@ from typing import Any
 
 from bert_tf.base.errors import UserError, contrast
 from bert_tf.base.files import (
-    TEMPORARY_SUFFIX,
     check_folder,
     check_output,
     checkout,
     read_json_object,
+    remove_leftovers,
     sha256_of_file,
     write_text,
 )
@@ -30,8 +30,6 @@ CONFIG = "config.json"
 REPORT = "report.html"
 MANIFEST = "manifest.json"  # of a checkpoint: the sha256 of its other files
 _LOCK = ".lock"
-# Temporary files left by a start that was killed while replacing a file (`base.files.atomic_file`).
-_LEFTOVERS = f"*.{'[0-9a-f]' * 32}{TEMPORARY_SUFFIX}"
 # Files that the programs write.
 _WRITTEN = (
     *("eval_results.txt", "predictions.json", "nbest_predictions.json", "null_odds.json", "test_results*.tsv"),
@@ -82,8 +80,7 @@ class RunFolder:
             raise UserError(
                 f"run folder {path} is in use by {error}; choose another, or wait for what uses it"
             ) from None
-        for leftover in self.path.glob(_LEFTOVERS):
-            leftover.unlink()
+        remove_leftovers(self.path)
 
     def __enter__(self) -> RunFolder:
         return self

@@ -12,6 +12,7 @@ import numpy as np
 
 from bert_tf import report
 from bert_tf.base.errors import UserError
+from bert_tf.base.files import remove_leftovers
 from bert_tf.base.signals import STARTED_AT, noted_stop_signals
 from bert_tf.base.tensorflow import keras, tf
 from bert_tf.batches.batches import Batch
@@ -161,7 +162,7 @@ class Trainer:
     def _resume_or_initialise(self) -> Path | None:
         """On the chief: restores the newest sound checkpoint and returns it, or fills the model for a new run."""
         checkpoints, telemetry = self._checkpoints, self._telemetry
-        checkpoints.remove_leftovers()  # saving does this too, but a finished run does not save
+        remove_leftovers(checkpoints.folder)
         newest, complaints = checkpoints.newest_sound()
         for complaint in complaints:
             telemetry.warning(complaint)

@@ -106,7 +106,7 @@ def test_a_run_leaves_what_is_promised(finished, dataset):
 def test_started_again_when_done_it_only_evaluates(finished, dataset):
     """What a kill in the last save's clean-up has left behind goes then."""
     _, model_dir = finished
-    before, leftover = weights(model_dir), model_dir / "checkpoints" / ".unfinished-ckpt-00000005"
+    before, leftover = weights(model_dir), model_dir / f"checkpoints/.ckpt-00000005.{32 * '0'}.tmp"
     leftover.mkdir()
     run(dataset, model_dir)
     assert weights(model_dir) == before and not leftover.exists()
@@ -145,7 +145,8 @@ def test_killed_with_9_and_started_again_it_ends_with_the_same_bits_also_if_scor
     killed = processes.run(run_by(KILLED, tmp_path, command(dataset, model_dir, eval_steps=4)))
     assert killed.returncode == -signal.SIGKILL
     left = sorted(path.name for path in (model_dir / "checkpoints").glob("*ckpt-*"))
-    assert left == [".unfinished-ckpt-00000008", "ckpt-00000004", "ckpt-00000005"]  # of each evaluation, too
+    assert left[1:] == ["ckpt-00000004", "ckpt-00000005"], "of each evaluation, too"
+    assert left[0].startswith(".ckpt-00000008.") and left[0].endswith(".tmp")
     done = run(dataset, model_dir, eval_steps=4)
     assert "going on from" in done.stdout
     assert weights(model_dir) == weights(finished[1])
