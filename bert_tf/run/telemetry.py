@@ -161,10 +161,11 @@ class Telemetry:
         self.note(f"checkpoint of update {update:,} saved in {write_secs:.1f} s, training waited {secs:.1f} s: {path}")
 
     @_on_chief
-    def warning(self, message: str) -> None:
-        """Shows `message` on stderr and records it."""
-        self._record("warning", {"update": self._last_update, "message": message})
-        print_beside_bars(f"warning: {message}")
+    def warning(self, *messages: str) -> None:
+        """Shows each message on stderr and records it."""
+        for message in messages:
+            self._record("warning", {"update": self._last_update, "message": message})
+            print_beside_bars(f"warning: {message}")
 
     @_on_chief
     def note(self, message: str) -> None:
@@ -188,7 +189,7 @@ class Telemetry:
         self._record("end", record)
         summary = self.run_folder / "training_summary.txt"
         if self._last_train or not summary.exists():  # that of a finished run that is started again is still valid
-            self._write(summary.name, self._write_summary, summary, record)
+            self.write(summary.name, self._write_summary, summary, record)
         final = {"throughput_train": average, "total_loss": self._last_train.get("total_loss"), **self._last_evaluation}
         self._log([], {name: value for name, value in final.items() if value is not None})
         if reason != DONE:
@@ -221,25 +222,25 @@ class Telemetry:
     ) -> None:
         """Sends the numbers of an update to all sinks; `split` is their part of TensorBoard's folder."""
         self._record(event, {"update": update, **metrics})
-        self._write("TensorBoard", self._tensorboard.write, split, update, metrics)
+        self.write("TensorBoard", self._tensorboard.write, split, update, metrics)
         self._log([update], for_dllogger)
 
     def _record(self, event: str, fields: dict[str, Any]) -> None:
         record = {"event": event, "time_unix": round(time.time(), 3), **fields}
-        self._write(METRICS, append_line, self.run_folder / METRICS, json.dumps(strict(record)))
+        self.write(METRICS, append_line, self.run_folder / METRICS, json.dumps(strict(record)))
 
     def _log(self, step: str | list[int], data: dict[str, Any]) -> None:
         if self._dllogger:
-            self._write("DLLogger", self._dllogger.log, step, data)
+            self.write("DLLogger", self._dllogger.log, step, data)
 
-    def _write(self, sink: str, write: Callable[..., None], *arguments: Any) -> None:
-        """write(*arguments); a `sink`'s first failure becomes a warning, and later writes are still attempted."""
+    def write(self, what: str, write: Callable[..., None], *arguments: Any) -> None:
+        """write(*arguments); the first failure becomes a warning that names `what`; later writes are attempted."""
         try:
             write(*arguments)
         except (OSError, tf.errors.OpError) as error:
-            if sink not in self._failed:
-                self._failed.append(sink)
+            if what not in self._failed:
+                self._failed.append(what)
                 print_beside_bars(
-                    f"warning: cannot write {sink} ({first_line(error)}); the training goes on, and what it logs there "
-                    f"from update {self._last_update:,} is lost until writing works again"
+                    f"warning: cannot write {what} ({first_line(error)}); the training goes on, and what belongs there "
+                    f"from update {self._last_update:,} on is lost until writing works again"
                 )

@@ -156,16 +156,14 @@ class Trainer:
             warmup_steps=training.warmup_steps,
             flops_per_sequence=training.flops_per_sequence,
         )
-        for warning in training.warnings:
-            self._telemetry.warning(warning)
+        self._telemetry.warning(*training.warnings)
 
     def _resume_or_initialise(self) -> Path | None:
         """On the chief: restores the newest sound checkpoint and returns it, or fills the model for a new run."""
         checkpoints, telemetry = self._checkpoints, self._telemetry
         remove_leftovers(checkpoints.folder)
         newest, complaints = checkpoints.newest_sound()
-        for complaint in complaints:
-            telemetry.warning(complaint)
+        telemetry.warning(*complaints)
         if newest is None and complaints:
             raise UserError(
                 f"no checkpoint in {checkpoints.folder} is sound; remove that folder to start this run "
@@ -308,8 +306,7 @@ class Trainer:
             known = read_evaluations(checkpoints.folder) if self._workers.is_chief else None
             if known and known.best not in (None, last):
                 path, complaints = checkpoints.best_sound()
-                for complaint in complaints:
-                    self._telemetry.warning(complaint)
+                self._telemetry.warning(*complaints)
                 assert path
                 state.restore(checkpoints, path)
                 update = state.updates_applied
@@ -327,10 +324,7 @@ class Trainer:
             self._writer.save(self.state, self._training.identity, is_last=is_last)
 
     def _renew_report(self) -> None:
-        """(Re)writes the run's own report.html, on the chief; a failure is only a warning."""
+        """(Re)writes the run's own report.html, on the chief."""
         folder = self._folder.path
-        try:
-            if self._workers.is_chief:
-                report.write_page([folder], folder / REPORT, title=folder.name)
-        except OSError as error:
-            self._telemetry.warning(f"{folder / REPORT} could not be written ({error.strerror})")
+        if self._workers.is_chief:
+            self._telemetry.write(REPORT, report.write_page, [folder], folder / REPORT, folder.name)
