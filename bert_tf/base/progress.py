@@ -50,8 +50,9 @@ class Progress(tqdm):
 
     Args:
       iterable: yielded by iterating over this object; None if the caller calls `update`.
-      options: further arguments of tqdm: `total`, the number of units of the whole work, `initial`, those already done
-        by an earlier, interrupted run, and `disable`, to show neither bar nor lines.
+      options: further arguments of tqdm: `total`, the number of units of the whole work, which must be known unless the
+        unit is "B"; `initial`, those already done by an earlier, interrupted run; and `disable`, to show neither bar
+        nor lines.
 
     Attributes:
       is_plain: whether lines are printed.
@@ -59,11 +60,13 @@ class Progress(tqdm):
 
     # In tqdm's notation; None: its own.
     bar: str | None = None
-    line = "{desc}: {n_fmt} of {total_fmt}{unit}, {rate_noinv_fmt}, {remaining} left{postfix}"
+    line = "{desc}: {n:,} of {total:,}{unit}, {rate_noinv:,.1f}{unit}/s, {remaining_s:,.0f} s left{postfix}"
+    line_of_bytes = "{desc}: {n_fmt} of {total_fmt}{unit}, {rate_noinv_fmt}, {remaining_s:,.0f} s left{postfix}"
 
     def __init__(self, iterable: Iterable | None = None, *, unit: str = "", description: str = "", **options: Any):
-        self.is_plain, columns = not _has_terminal(), os.environ.get(COLUMNS_VARIABLE)
+        self.is_plain, columns, bar_format = not _has_terminal(), os.environ.get(COLUMNS_VARIABLE), self.bar
         if self.is_plain:
+            bar_format = self.line_of_bytes if unit == "B" else self.line
             # The delay leaves out the line of no work done yet.
             options |= dict(file=_Lines(), mininterval=PLAIN_LINE_INTERVAL_SECS, delay=1e-9, position=0)
         super().__init__(
@@ -74,7 +77,7 @@ class Progress(tqdm):
             miniters=1,
             ncols=int(columns) if columns else None,
             dynamic_ncols=not columns,
-            bar_format=self.line if self.is_plain else self.bar,
+            bar_format=bar_format,
             **options,
         )
 
