@@ -30,15 +30,11 @@ _EPSILON = "layer_norm_eps"
 _Rule = tuple[str, Callable[[Any], bool]]
 
 
-def _count(most: int = 1 << 24) -> _Rule:
-    return f"a whole number >= 1, at most {most}", lambda value: type(value) is int and 1 <= value <= most
-
-
+_COUNT: _Rule = (f"a whole number >= 1, at most {1 << 24}", lambda value: type(value) is int and 1 <= value <= 1 << 24)
 _RATE: _Rule = ("a number in [0, 1)", lambda value: type(value) in (int, float) and 0 <= value < 1)
 _POSITIVE: _Rule = ("a number in (0, 1]", lambda value: type(value) in (int, float) and 0 < value <= 1)
 # The fields that are no simple counts.
 _RULES: dict[str, _Rule] = {
-    "num_hidden_layers": _count(most=1 << 10),
     "hidden_act": (f"one of {', '.join(ACTIVATIONS)}", lambda value: value in ACTIVATIONS),
     "hidden_dropout_prob": _RATE,
     "attention_probs_dropout_prob": _RATE,
@@ -69,7 +65,7 @@ class BertConfig:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            rule, allows = _RULES.get(name, _count())
+            rule, allows = _RULES.get(name, _COUNT)
             if not allows(value):
                 raise UserError(f"{name}={value!r:.40} in the model's configuration: must be {rule}")
         if self.hidden_size % self.num_attention_heads:

@@ -70,11 +70,9 @@ class UpdateStatistics:
         """Whether the next update is one of those that are timed (`TrainStep.agree`)."""
         return len(self._results) < 2
 
-    def add(self, result: UpdateResult, batch: Batch | None = None) -> None:
-        """Adds one update; with its `batch`, `read` also reports how full the rows were."""
+    def add(self, result: UpdateResult, batch: Batch) -> None:
+        """Adds one update and its batch."""
         self._results.append(result)
-        if batch is None or not batch.num_rows:
-            return
         self._num_tokens += batch.num_tokens
         self._num_rows += batch.num_rows
         self._num_positions += batch.num_rows * batch.features["input_ids"].shape[-1]
