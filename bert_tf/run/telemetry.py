@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bert_tf.base.errors import first_line
+from bert_tf.base.errors import UserError, first_line
 from bert_tf.base.files import write_text
 from bert_tf.base.machine.hardware import memory_peak_mib
 from bert_tf.base.progress import print_beside_bars
@@ -237,7 +237,7 @@ class Telemetry:
         """write(*arguments); the first failure becomes a warning that names `what`; later writes are attempted."""
         try:
             write(*arguments)
-        except (OSError, tf.errors.OpError) as error:
+        except (OSError, UserError, tf.errors.OpError) as error:
             if what not in self._failed:
                 self._failed.append(what)
                 print_beside_bars(
