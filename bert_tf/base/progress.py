@@ -67,7 +67,7 @@ class Progress(tqdm):
         self.is_plain, columns, bar_format = not _has_terminal(), os.environ.get(COLUMNS_VARIABLE), self.bar
         if self.is_plain:
             bar_format = self.line_of_bytes if unit == "B" else self.line
-            # The delay leaves out the line of no work done yet.
+            # A delay, if only of a nanosecond, leaves out the line of no work done yet.
             options |= dict(file=_Lines(), mininterval=PLAIN_LINE_INTERVAL_SECS, delay=1e-9, position=0)
         super().__init__(
             iterable,
@@ -85,7 +85,3 @@ class Progress(tqdm):
         """Counts `count` more units as done; `postfix` follows the numbers."""
         self.set_postfix_str(postfix, refresh=False)
         super().update(count)
-
-    def close(self) -> None:
-        self.delay = 0  # the last state is shown in any case
-        super().close()

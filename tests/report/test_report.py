@@ -373,7 +373,7 @@ def test_the_command_writes_a_page_or_says_what_is_no_run(tmp_path):
         ("config.json", None, "or no config.json; name the --model_dir"),
         ("config.json", b'{"identity": {', "is not valid JSON"),
         ("config.json", b'{"model_type": "bert"}', "holds no settings of a run"),
-        ("metrics.jsonl", b"no event\n", "it has no metrics.jsonl with events"),
+        ("metrics.jsonl", b'no event\n{"loss": 1}\n', "it has no metrics.jsonl with events"),
     ],
 )
 def test_what_is_no_run_is_said(tmp_path, name, content, words):
