@@ -81,6 +81,15 @@ class Progress(tqdm):
             **options,
         )
 
+    @property
+    def format_dict(self) -> dict[str, Any]:
+        """tqdm's figures; none of those of `line` is missing, at the first moment or past the announced total."""
+        facts = super().format_dict
+        if "initial" in facts:  # not if disabled
+            facts["rate"] = facts["rate"] or (facts["n"] - facts["initial"]) / max(facts["elapsed"], 1e-9)
+            facts["total"] = facts["total"] and max(facts["total"], facts["n"])
+        return facts
+
     def update(self, count: float | None = 1, postfix: str = "") -> None:
         """Counts `count` more units as done; `postfix` follows the numbers."""
         self.set_postfix_str(postfix, refresh=False)

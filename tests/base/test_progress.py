@@ -22,6 +22,14 @@ def test_work_by_hand_counts_from_what_was_done_before(capsys, monkeypatch):
     assert line.startswith("download: 2.08M of 4.17MB, ") and "B/s, " in line and line.endswith(" s left, 7 documents")
 
 
+def test_a_clock_that_stands_still_and_more_work_than_announced(capsys, monkeypatch):
+    monkeypatch.setattr("time.time", lambda: 7.0)
+    with Progress(total=2, unit="files", description="reading") as bar:
+        bar._time = lambda: bar.start_t
+        bar.update(3)
+    assert "reading: 3 of 3 files, " in capsys.readouterr().err
+
+
 def test_disabled_it_prints_nothing(capsys):
     assert list(Progress("ab", unit="letters", description="reading", disable=True)) == ["a", "b"]
     assert capsys.readouterr() == ("", "")
