@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_tf.base.errors import UserError
-from bert_tf.run.run_folder import write_whole
+from bert_tf.base.files import write_text
 
 Line = dict[str, Any]
 
@@ -35,5 +35,5 @@ class Finished:
     def add(self, row: Any, outcome: Mapping[str, Any]) -> Line:
         self.lines.append({"row": row, **outcome})
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(self._file, "".join(json.dumps(each) + "\n" for each in ({"facts": self.facts}, *self.lines)))
+        write_text(self._file, "".join(json.dumps(each) + "\n" for each in ({"facts": self.facts}, *self.lines)))
         return self.lines[-1]

@@ -77,7 +77,7 @@ class Run:
         return 2 if is_over or self.new_events(2) else 1
 
     def is_saving(self) -> bool:
-        return any(self.folder.glob(f"phase_{self.phase}/checkpoints/.unfinished-ckpt-*"))
+        return any(self.folder.glob(f"phase_{self.phase}/checkpoints/.ckpt-*"))
 
     def state(self) -> str:
         """What the run is doing, or was doing when it was killed."""

@@ -64,7 +64,7 @@ class Ours(NamedTuple):
     optimizer_type: str
     learning_rate: float
     bias_correction: bool = False
-    decay_start: int | None = None
+    decay_start: int = 0
     float32_coefficients: bool = False
     num_accumulation_steps: int = 4
 
@@ -111,7 +111,7 @@ def stages() -> dict[str, list[Stage]]:
         Stage("ours: 1 - b and 1 - b^t in float32", Theirs("LAMB", 1, (head, norm)), rounded),
     ]
     theirs, rate = Theirs("adam", 4, (one, head, mean)), LEARNING_RATES["adam"]
-    adam = Ours("adamw", rate)
+    adam = Ours("adamw", rate, decay_start=WARMUP_STEPS)
     corrected = adam._replace(bias_correction=True)
     dropped = corrected._replace(decay_start=0, learning_rate=rate / (1 - WARMUP_STEPS / NUM_UPDATES))
     with_adam = [

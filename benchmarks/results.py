@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import read_json_object
-from bert_tf.run.run_folder import write_whole
+from bert_tf.base.files import read_json_object, write_text
 
 FOLDER = Path(__file__).resolve().parent / "results"
 # Options that say how a benchmark is run, not what it measures.
@@ -141,10 +140,10 @@ def result_file(folder: Path, name: str, label: str) -> Path:
 
 
 def write(file: Path, result: Mapping[str, Any]) -> None:
-    write_whole(file, json.dumps(result, indent=1) + "\n", "choose another folder with --results")
+    write_text(file, json.dumps(result, indent=1) + "\n")
     name = file.name.split(".")[0]
     text = page(name, read_all(file.parent)[name])
-    write_whole(file.parent / f"{name}.md", text, "choose another folder with --results")
+    write_text(file.parent / f"{name}.md", text)
 
 
 def read_all(folder: Path) -> dict[str, list[dict[str, Any]]]:

@@ -25,22 +25,16 @@ GOOGLE_VOCAB_SIZE, GOOGLE_CASED_VOCAB_SIZE = 30_522, 28_996  # of the English mo
 # "gelu" is the tanh approximation, which Google's and NVIDIA's code computes under that name;
 # "gelu_exact" is the erf form, which Hugging Face calls "gelu".
 ACTIVATIONS = ("gelu", "gelu_exact")
-# Ten times the largest published BERT.
-MAX_PARAMETERS = 40_000_000_000
 _EPSILON = "layer_norm_eps"
 # What a field must be: as the end of "it must be ...", and as a condition.
 _Rule = tuple[str, Callable[[Any], bool]]
 
 
-def _count(most: int = 1 << 24) -> _Rule:
-    return f"a whole number >= 1, at most {most}", lambda value: type(value) is int and 1 <= value <= most
-
-
+_COUNT: _Rule = (f"a whole number >= 1, at most {1 << 24}", lambda value: type(value) is int and 1 <= value <= 1 << 24)
 _RATE: _Rule = ("a number in [0, 1)", lambda value: type(value) in (int, float) and 0 <= value < 1)
 _POSITIVE: _Rule = ("a number in (0, 1]", lambda value: type(value) in (int, float) and 0 < value <= 1)
 # The fields that are no simple counts.
 _RULES: dict[str, _Rule] = {
-    "num_hidden_layers": _count(most=1 << 10),
     "hidden_act": (f"one of {', '.join(ACTIVATIONS)}", lambda value: value in ACTIVATIONS),
     "hidden_dropout_prob": _RATE,
     "attention_probs_dropout_prob": _RATE,
@@ -71,19 +65,13 @@ class BertConfig:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            rule, allows = _RULES.get(name, _count())
+            rule, allows = _RULES.get(name, _COUNT)
             if not allows(value):
                 raise UserError(f"{name}={value!r:.40} in the model's configuration: must be {rule}")
         if self.hidden_size % self.num_attention_heads:
             raise UserError(
                 f"hidden_size={self.hidden_size} is not a multiple of "
                 f"num_attention_heads={self.num_attention_heads}: all heads must have the same size"
-            )
-        if self.num_encoder_weights > MAX_PARAMETERS:
-            raise UserError(
-                f"the model's configuration has {self.num_encoder_weights:.1e} weights, more than "
-                f"{MAX_PARAMETERS:.0e}: make vocab_size, hidden_size, num_hidden_layers, intermediate_size or "
-                "max_position_embeddings smaller"
             )
 
     def with_dropout(self, rate: float) -> BertConfig:
@@ -97,13 +85,6 @@ class BertConfig:
                 f"--max_seq_length={max_seq_length} is more than the model's max_position_embeddings="
                 f"{self.max_position_embeddings}"
             )
-
-    @property
-    def num_encoder_weights(self) -> int:
-        """The number of weights in the embeddings and in the layers' matrices."""
-        rows = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
-        in_layer = 4 * self.hidden_size + 2 * self.intermediate_size
-        return self.hidden_size * (rows + self.num_hidden_layers * in_layer)
 
     @property
     def padded_vocab_size(self) -> int:

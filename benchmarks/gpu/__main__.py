@@ -38,10 +38,11 @@ from benchmarks.gpu.row import Row
 from benchmarks.gpu.rows import REHEARSAL, Sizes, plan_rows
 from benchmarks.peers import HERE, folder_of
 from bert_tf.base.errors import UserError, exit_on_user_error
+from bert_tf.base.files import write_text
 from bert_tf.base.machine.hardware import GIB, ask_nvidia_smi, count_cores, free_memory
 from bert_tf.base.signals import STOP_SIGNALS, STOPPED_EXIT_CODE, handling
 from bert_tf.memory.plan import find_device
-from bert_tf.run.run_folder import provenance, write_whole
+from bert_tf.run.run_folder import provenance
 
 NEEDS = "a GPU, or --rehearse"
 # Of the GPU's memory, for all processes together.
@@ -172,7 +173,7 @@ def main(argv: Sequence[str]) -> int:
         outcome = {"title": job.row.title, "commit": provenance()["commit"], **outcome_of(job, code, limits.secs)}
         print(f"  {job.row.title}: {brief(outcome)}", flush=True)
         finished.add(dataclasses.asdict(job.row), outcome)
-        write_whole(page, render(finished, rows))
+        write_text(page, render(finished, rows))
 
     with handling(STOP_SIGNALS, lambda _: sys.exit(STOPPED_EXIT_CODE)):
         for group in groups:
@@ -181,7 +182,7 @@ def main(argv: Sequence[str]) -> int:
             if not run_all(jobs, limits, environment(args.rehearse), started=started, ended=ended):
                 print(f"stopped: {args.budget_minutes:g} minutes are over; the same command goes on", flush=True)
                 break
-    write_whole(page, render(finished, rows))
+    write_text(page, render(finished, rows))
     print(f"The page is {page}, and all figures are in {args.output / 'rows.jsonl'}.", flush=True)
     if not args.rehearse:
         print("Please open an issue of the project with both.", flush=True)

@@ -7,7 +7,6 @@ import contextlib
 import errno
 import functools
 import importlib.util
-import io
 import os
 import re
 import select
@@ -44,12 +43,12 @@ def shorten(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most * 3 // 4]}...{text[-most // 4 :]}"
 
 
-def contrast(one: object, other: object, most: int = 200) -> tuple[str, str]:
+def contrast(one: object, other: object) -> tuple[str, str]:
     """Two values that differ, as Python writes them, so that the difference shows.
 
-    Of texts longer than `most` that part is shown; letters that only look alike are written as escapes.
+    Of long texts that part is shown; letters that only look alike are written as escapes.
     """
-    texts = repr(one), repr(other)
+    texts, most = (repr(one), repr(other)), 200
     if len({unicodedata.normalize("NFKC", text) for text in texts}) == 1:
         texts = ascii(one), ascii(other)
     is_long = max(map(len, texts)) > most
@@ -77,20 +76,10 @@ class LostRankError(UserError):
 
 
 def require_modules(*names: str) -> None:
-    """Ends a program started outside the project's environment, with a one-line message. Must be called first.
-
-    Among the modules NumPy alone is imported: it shows whether the environment is one for this machine.
-    """
-    missing = [name for name in names if importlib.util.find_spec(name) is None]
-    fault = f"no {', '.join(missing)}" if missing else ""
-    if not missing and "numpy" in names:
-        try:
-            importlib.import_module("numpy")
-        except ImportError:
-            fault = "a numpy for another machine or another Python, or a damaged one"
-    if fault:
+    """Ends a program started outside the project's environment, with a one-line message. Must be called first."""
+    if missing := [name for name in names if importlib.util.find_spec(name) is None]:
         print(
-            f"error: {sys.executable} has {fault}; 'bash scripts/setup.sh' makes the environment, "
+            f"error: {sys.executable} has no {', '.join(missing)}; 'bash scripts/setup.sh' makes the environment, "
             "then 'source .venv/bin/activate'",
             file=sys.stderr,
         )
@@ -122,15 +111,18 @@ def _is_current_folder_deleted() -> bool:
 
 def as_user_error(error: Exception) -> UserError | None:
     """The error as a `UserError` if the user can correct it (such as a wrong path), else None."""
-    if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
+    if isinstance(error, UnicodeEncodeError):
         # Python represents a name's bytes that are not UTF-8 by surrogates, which can be neither shown nor written.
         name = error.object[max(error.start - 40, 0) : error.end + 40]
-        return UserError(f"{name!r}: bytes that are not UTF-8, in a path or a variable; rename it, or correct it")
+        return UserError(
+            f"{name!r} cannot be written in {error.encoding}: rename what has bytes that are not UTF-8, in a path or a "
+            "variable, or unset PYTHONIOENCODING"
+        )
     if isinstance(error, BrokenPipeError) and _is_output_closed():
         return UserError("what this program prints is read no longer, so it stops")
     if isinstance(error, FileNotFoundError) and _is_current_folder_deleted():
         return UserError("the current folder has been deleted; change into another one (cd), and start again")
-    if isinstance(error, FileNotFoundError) and "No usable temporary directory" in str(error):  # of `tempfile`
+    if isinstance(error, FileNotFoundError) and error.filename is None:  # of `tempfile`
         return UserError(f"{error.strerror}; set TMPDIR to a folder that may be written to")
     if isinstance(error, OSError) and error.errno in NO_SPACE:
         name = error.filename or "what this program prints, or one of its files,"
@@ -140,25 +132,12 @@ def as_user_error(error: Exception) -> UserError | None:
     return error if isinstance(error, UserError) else None
 
 
-def _escape_missing_letters() -> None:
-    """If the output has an older encoding, shows letters that this lacks in the form \\u4e2d, as stderr does.
-
-    In UTF-8 only a name's bytes that are not UTF-8 cannot be shown; `as_user_error` handles these.
-    """
-    if isinstance(sys.stdout, io.TextIOWrapper) and codecs.lookup(sys.stdout.encoding).name != "utf-8":
-        sys.stdout.reconfigure(errors="backslashreplace")
-
-
-def _check_encoding(argv: Sequence[str]) -> None:
-    """Raises: UserError if paths hold letters that TensorFlow, which takes UTF-8, would not get as they are."""
+def _require_utf8() -> None:
+    """Raises: UserError where Python reads paths in another encoding: TensorFlow would not get them as they are."""
     encoding = sys.getfilesystemencoding()
-    if codecs.lookup(encoding).name == "utf-8":
-        return
-    if other := next((text for text in (*argv, os.getcwd()) if not text.isascii()), ""):
-        raise UserError(
-            f"{other!r}: letters beyond ASCII need UTF-8, but Python is set to {encoding}; unset PYTHONUTF8, or set "
-            "LC_ALL=C.UTF-8"
-        )
+    if codecs.lookup(encoding).name != "utf-8":
+        ways = "unset PYTHONUTF8, or set LC_ALL=C.UTF-8"
+        raise UserError(f"paths are read as UTF-8, but Python is set to {encoding}; {ways}")
 
 
 def _flush_output() -> None:
@@ -171,9 +150,8 @@ def exit_on_user_error(main: Callable[[Sequence[str]], Result]) -> Callable[[Seq
 
     @functools.wraps(main)
     def wrapped(argv: Sequence[str]) -> Result:
-        _escape_missing_letters()
         try:
-            _check_encoding(argv)
+            _require_utf8()
             result = main(argv)
             _flush_output()
             return result
@@ -192,7 +170,8 @@ def exit_on_user_error(main: Callable[[Sequence[str]], Result]) -> Callable[[Seq
     return wrapped
 
 
-_NUM_KEPT = 20
+# How many faults are kept, and how many of these a message names.
+_NUM_KEPT, _NUM_SHOWN = 20, 3
 
 
 class BadRecords:
@@ -218,9 +197,9 @@ class BadRecords:
             others = f"leave up to N such {self._kind}s out with --max_bad_records=N"
             raise UserError(f"{too_many}{place}{fault}; correct it, or {others}")
 
-    def describe(self, num_named: int = 3) -> str:
+    def describe(self) -> str:
         """How many were left out, and what is wrong with the first ones; "" if none was."""
         if not self.num:
             return ""
-        named = "; ".join(self.named[:num_named]) + ("; ..." if self.num > num_named else "")
+        named = "; ".join(self.named[:_NUM_SHOWN]) + ("; ..." if self.num > _NUM_SHOWN else "")
         return f"{self.num:,} {self._kind}(s) left out: {named}"

@@ -24,8 +24,9 @@ def read_object(text: str, place: str, remedy: str, *, is_finite: bool = False) 
     Raises: UserError, which begins with `place` and ends with `remedy`, where it is none, or an object in it has a
       field twice: programs differ in which of the two counts.
     """
+    parse = _finite if is_finite else float
     try:
-        content = json.loads(text, object_pairs_hook=_each_once_and_finite if is_finite else _each_once)
+        content = json.loads(text, object_pairs_hook=_each_once, parse_float=parse, parse_constant=parse)
     except UserError as error:
         raise UserError(f"{place}: {error}") from None
     except (ValueError, RecursionError) as error:
@@ -43,12 +44,10 @@ def _each_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
-def _each_once_and_finite(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    for name, value in pairs:
-        for each in value if isinstance(value, list) else [value]:
-            if isinstance(each, float) and not math.isfinite(each):
-                raise UserError(f"the field {name!r} is {json.dumps(each)}, which is no number of JSON; give it one")
-    return _each_once(pairs)
+def _finite(text: str) -> float:
+    if not math.isfinite(value := float(text)):
+        raise ValueError(f"{text} is no number of JSON")
+    return value
 
 
 def fault_of_label(label: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import glob
 import hashlib
 import itertools
@@ -20,6 +21,7 @@ from bert_tf.base.fields import read_object
 from bert_tf.base.formats import HEAD_BYTES, what_is_not_text
 
 TEMPORARY_SUFFIX = ".tmp"
+_TEMPORARY = f"*.{'[0-9a-f]' * 32}{TEMPORARY_SUFFIX}"
 _BLOCK_BYTES = 1 << 20
 # How much of a file is read to recognise it.
 _BEGINNING_BYTES = 1 << 16
@@ -54,6 +56,25 @@ def read_ahead(file: IO[bytes]) -> None:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
 
 
+def _temporary(path: Path) -> Path:
+    """A unique name: processes on several machines, perhaps with equal process ids, may write the same file."""
+    return path.with_name(f"{path.name}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}")
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Removes what a kill has left half-written or half-deleted in a folder, as far as it can."""
+    for path in folder.glob(_TEMPORARY):
+        remove = functools.partial(shutil.rmtree, ignore_errors=True) if path.is_dir() else Path.unlink
+        remove(path)
+
+
+def remove_folder(path: Path) -> None:
+    """Removes a folder. It is renamed first, so that a kill leaves no part of it under its name."""
+    doomed = _temporary(path.with_name(f".{path.name}"))
+    os.rename(path, doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
+
+
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     """A file that appears at `path` complete or not at all; on an error nothing is left behind.
@@ -64,8 +85,7 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     if path.exists() and not path.is_file():
         raise FileExistsError(errno.EEXIST, "Is not a file", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    # A unique name: processes on several machines, perhaps with equal process ids, may write the same file.
-    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}")
+    temporary = _temporary(path)
     try:
         with open(temporary, "w+b") as file:
             yield file
@@ -87,7 +107,8 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
     On an error nothing is left behind, and what was there stays.
     """
-    temporary, replaced = (path.with_name(f".{path.name}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}") for _ in range(2))
+    hidden = path.with_name(f".{path.name}")
+    temporary, replaced = _temporary(hidden), _temporary(hidden)
     temporary.mkdir(parents=True)
     try:
         yield temporary
@@ -161,12 +182,6 @@ def split_paths(text: str) -> list[str]:
     return parts
 
 
-def check_regular(path: Path) -> None:
-    """Raises OSError if there is something else than a file: reading from a pipe might wait for ever."""
-    if path.exists() and not path.is_file():
-        raise OSError(errno.EINVAL, "Is not a file", str(path))
-
-
 class naming_unreadable:
     """Turns an `OSError` raised inside into a `UserError` that names the file, which errors from reading do not.
 
@@ -229,7 +244,8 @@ def check_file(path: Path, remedy: str) -> None:
 
 def read_text(path: Path, title: str) -> str:
     """A UTF-8 file's text. Raises: `UserError` that begins with `title` where it is none; OSError."""
-    check_regular(path)
+    if path.exists() and not path.is_file():  # a pipe, from which reading might wait for ever
+        raise OSError(errno.EINVAL, "Is not a file", str(path))
     encoded = path.read_bytes()
     if kind := what_is_not_text(encoded[:HEAD_BYTES], path.name):
         raise UserError(f"{title} is {kind}")
@@ -251,7 +267,6 @@ def read_json_object(path: Path, remedy: str) -> dict[str, Any]:
 def sha256_of_file(path: Path, report: Callable[[int], object] = lambda _: None) -> str:
     """`report` is called with the number of bytes of each block read. Raises: OSError."""
     digest = hashlib.sha256()
-    check_regular(path)
     with open(path, "rb") as file:
         while block := file.read(_BLOCK_BYTES):
             digest.update(block)

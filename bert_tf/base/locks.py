@@ -10,7 +10,6 @@ import sys
 import weakref
 from pathlib import Path
 
-from bert_tf.base.files import check_regular
 from bert_tf.base.signals import before_leaving
 
 # The errors of flock on file systems without it: some NFS, Lustre without -o flock, FUSE.
@@ -40,7 +39,6 @@ class FileLock:
         import filelock
 
         held_path = _held_path(path)
-        check_regular(path)
         with open(path, "a+", encoding="utf-8") as file:
             fault = _flock_fault(file.fileno())
             file.seek(0)
@@ -102,7 +100,6 @@ def _flock_fault(descriptor: int) -> OSError | None:
 def is_locked(path: Path) -> bool:
     """Whether a process now holds the `FileLock` of `path`."""
     try:
-        check_regular(path)
         with open(path, "rb") as file:
             fault = _flock_fault(file.fileno())
     except OSError:  # never locked

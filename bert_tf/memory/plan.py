@@ -56,17 +56,25 @@ def _gpus() -> list[float]:
     return [float(line) * (1 << 20) for line in answer if line.isdigit()]
 
 
-class _Kept(NamedTuple):
-    """How many elements of the compute type, and further bytes, are kept per element of a shape."""
+class _Part(NamedTuple):
+    """What is kept for each element of a shape."""
 
-    rows_elements: float  # by a layer for its backward pass, per element of R*H, besides 2 per element of R*I
-    keys_elements: float  # those of rows_elements that are for keys and values
-    rows_bytes: float
-    scores_elements: float  # the same per element of B*N*S*S
-    scores_bytes: float
-    logits_elements: float  # by the head and its gradient, per element of B*P*V
-    logits_bytes: float
-    working_bytes: float  # while a recomputed layer is differentiated, per element of R*H
+    elements: float  # of the compute type
+    more: float = 0.0  # bytes
+
+    def bytes(self, size: int) -> float:
+        """`size`: that of the compute type."""
+        return self.elements * size + self.more
+
+
+class _Kept(NamedTuple):
+    """What is kept in a scope."""
+
+    rows: _Part  # by a layer for its backward pass, of R*H, besides 2 elements of each of R*I
+    keys: _Part  # what of `rows` is for keys and values
+    scores: _Part  # by a layer, of B*N*S*S
+    logits: _Part  # by the head and its gradient, of B*P*V
+    working_bytes: float  # while a recomputed layer is differentiated, of R*H
     optimizer_copies: float  # of the largest variable, while it is updated
     # Short-lived tensors take more than their size if the allocator hands out a block for each, of up to twice
     # the requested size. XLA requests all memory of a step at once.
@@ -78,36 +86,14 @@ class _Kept(NamedTuple):
 # plain graph keeps every intermediate value of the blocks. In "step" XLA's program for GPUs keeps query, key, value,
 # context, the arguments and results of both LayerNorms, and an eighth of a byte per element for each dropout; and the
 # scores and the softmax after dropout, or with kernels of our own none of them.
-_BLOCKS = _Kept(
-    rows_elements=12,
-    keys_elements=4,
-    rows_bytes=2,
-    scores_elements=1,
-    scores_bytes=5,
-    logits_elements=2,
-    logits_bytes=20,
-    working_bytes=60,
-    optimizer_copies=3,
-    fragmentation=1.1,
-)
-_STEP = _Kept(
-    rows_elements=8,
-    keys_elements=2,
-    rows_bytes=0.25,
-    scores_elements=2,
-    scores_bytes=0.125,
-    logits_elements=2,
-    logits_bytes=3,
-    working_bytes=0,
-    optimizer_copies=3,
-    fragmentation=1.0,
-)
+_BLOCKS = _Kept(_Part(12, 2), _Part(4), _Part(1, 5), _Part(2, 20), 60, optimizer_copies=3, fragmentation=1.1)
+_STEP = _Kept(_Part(8, 0.25), _Part(2), _Part(2, 0.125), _Part(2, 3), 0, optimizer_copies=3, fragmentation=1.0)
 _KEPT = {
     "blocks": _BLOCKS,
-    "off": _BLOCKS._replace(rows_bytes=88, logits_elements=1, logits_bytes=9, optimizer_copies=10),
+    "off": _BLOCKS._replace(rows=_Part(12, 88), logits=_Part(1, 9), optimizer_copies=10),
     "step": _STEP,
 }
-_KEPT_WITH_KERNELS = _STEP._replace(scores_elements=0, logits_bytes=0)
+_KEPT_WITH_KERNELS = _STEP._replace(scores=_Part(0, 0.125), logits=_Part(2))
 # What TensorFlow's allocator handed out besides in scope "step", at most, of 16 programs on an H200
 # (benchmarks/results/records/gpu_h200.md).
 STEP_WORKSPACE = 0.3 * GIB
@@ -222,33 +208,31 @@ def predict(work: Workload) -> Memory:
     kept = _KEPT_WITH_KERNELS if work.uses_kernels else without_kernels
     parameters = FLOAT * work.num_parameters
     table = FLOAT * config.padded_vocab_size * config.hidden_size
+    # Elements of R*H and of B*N*S*S.
     num_rows = work.micro_batch_size * work.num_choices * work.num_at_once
     rows = num_rows * work.sequence_length * config.hidden_size
     scores = num_rows * config.num_attention_heads * work.sequence_length**2
-    wide = config.intermediate_size / config.hidden_size
-    of_rows = rows * ((kept.rows_elements + 2 * wide) * size + kept.rows_bytes)
-    layer = of_rows + scores * (kept.scores_elements * size + kept.scores_bytes)
-    share = work.last_layer_share
+
+    layer_without_scores = rows * (kept.rows.bytes(size) + 2 * config.intermediate_size / config.hidden_size * size)
+    layer = layer_without_scores + scores * kept.scores.bytes(size)
     # Kernels of our own compute all queries, and so not those of the last layer.
-    last = of_rows + scores * (without_kernels.scores_elements * size + without_kernels.scores_bytes)
-    last = share * last + (1 - share) * rows * kept.keys_elements * size
+    last = layer_without_scores + scores * without_kernels.scores.bytes(size)
+    last = work.last_layer_share * last + (1 - work.last_layer_share) * rows * kept.keys.bytes(size)
     layers = config.num_hidden_layers * rows * size if work.recompute else (config.num_hidden_layers - 1) * layer + last
-    logits = num_rows * work.num_predictions * config.padded_vocab_size
-    head = logits * (kept.logits_elements * size + kept.logits_bytes) + (table if logits else 0)
+    logits = num_rows * work.num_predictions * config.padded_vocab_size * kept.logits.bytes(size)
+    table_of_head = table if work.num_predictions else 0
     # Weights in the compute type are kept for the whole update.
     casts = 0 if size == FLOAT or work.recompute else parameters / FLOAT * size
-    # The head's backward pass comes first, then that of each layer, and the word table's last. Outside XLA the layers'
-    # gradients were observed to be kept until then, and only then added to the sums.
+    # Outside XLA the layers' gradients were observed to be kept until the end, and only then added to the sums.
     waiting = 0 if work.scope == "step" else FLOAT * work.num_layer_parameters
-    again = layer + kept.working_bytes * rows + waiting
-    peaks = (
-        layers + casts + head,
-        layers + casts + (table if logits else 0) + (again if work.recompute else 0),
-        casts + table + max((TABLE_COPIES - 1) * table, waiting),
-    )
+    again = layer + kept.working_bytes * rows + waiting if work.recompute else 0
+    # The backward pass: first the head's, then that of each layer, and the word table's last.
+    of_head, of_layers = layers + casts + table_of_head + logits, layers + casts + table_of_head + again
+    of_table = casts + table + max((TABLE_COPIES - 1) * table, waiting)
     # In "step" the sum of the embeddings is kept in float32.
     beside = FLOAT * rows + STEP_WORKSPACE if work.scope == "step" else 0
-    passing = kept.fragmentation * max(peaks) + beside
+    passing = kept.fragmentation * max(of_head, of_layers, of_table) + beside
+
     # The means besides the sums, and one bucket that is being sent. The reduced bucket is split without a copy.
     reduced = parameters + min(max(BUCKET_BYTES, table), parameters) if work.num_ranks > 1 else 0
     applying = kept.optimizer_copies * table + reduced
@@ -290,7 +274,7 @@ def plan(work: Workload, device: Device) -> list[str]:
         "",
         "whatever the micro-batch, GiB:",
     ]
-    for name, size in zip(("parameters", "gradients", "moments"), dataclasses.astuple(fixed)):
+    for name, size in (("parameters", fixed.weights), ("gradients", fixed.gradients), ("moments", fixed.moments)):
         lines.append(f"  {name:<15}{size / GIB:8.2f}")
     variants = {
         f"{name}{', recompute' if recompute else ''}": dataclasses.replace(
@@ -307,17 +291,16 @@ def plan(work: Workload, device: Device) -> list[str]:
         "activations + workspace = total with the program, GiB; * fits:",
         "micro-batch" + "".join(f"{name:>28}" for name in variants),
     ]
-    any_fits, size = True, 1
+    size, any_fits = 1, True
     while any_fits and size <= LARGEST_MICRO_BATCH:
-        line, any_fits = f"{size:>11}", False
-        for variant in variants.values():
-            memory = predict(dataclasses.replace(variant, micro_batch_size=size))
-            total = memory.total + PROGRAM
-            any_fits |= total <= device.memory
-            line += f"{memory.activations / GIB:>12.2f} +{memory.workspace / GIB:>5.2f} ={total / GIB:>6.2f}"
-            line += "*" if total <= device.memory else " "
-        lines.append(line)
-        size *= 2
-    lines += ["", "16 bit: fp16 or bf16; tf32 takes as much as fp32. Accumulation takes no memory"]
-    lines[-1] += " beyond that of the two micro-batches computed at the same time." if work.num_at_once > 1 else "."
-    return lines
+        planned = [predict(dataclasses.replace(variant, micro_batch_size=size)) for variant in variants.values()]
+        lines.append(f"{size:>11}" + "".join(_cell(memory, device.memory) for memory in planned))
+        any_fits, size = "*" in lines[-1], 2 * size
+    end = " beyond that of the two micro-batches computed at the same time" if work.num_at_once > 1 else ""
+    return [*lines, "", f"16 bit: fp16 or bf16; tf32 takes as much as fp32. Accumulation takes no memory{end}."]
+
+
+def _cell(memory: Memory, limit: float) -> str:
+    total = memory.total + PROGRAM
+    parts = f"{memory.activations / GIB:>12.2f} +{memory.workspace / GIB:>5.2f} ={total / GIB:>6.2f}"
+    return parts + ("*" if total <= limit else " ")

@@ -50,14 +50,14 @@ def settle(config: Config, options: ProgramOptions, describe: Describe, workers:
     """
     config = dataclasses.replace(with_scope(config, options), num_ranks=workers.size)
     size, global_size = config.train_batch_size, options.global_batch_size
+    if (size == AUTO) != (global_size is not None):
+        raise UserError(
+            f"--train_batch_size={AUTO} and --global_batch_size, the sequences of all ranks in an update, belong "
+            f"together: give both or neither, not {size} and {global_size}"
+        )
     if size != AUTO:
-        if global_size is not None:
-            raise UserError(
-                f"--global_batch_size={global_size} belongs to --train_batch_size={AUTO}: omit it, or give that"
-            )
         return config.with_split(config.split())
-    if global_size is None:
-        raise UserError(f"--train_batch_size={AUTO} needs --global_batch_size, the sequences of all ranks in an update")
+    assert global_size
     if options.num_accumulation_steps is not None:
         raise UserError(f"--train_batch_size={AUTO} finds --num_accumulation_steps by itself; omit that")
     if global_size % workers.size:
@@ -78,13 +78,16 @@ def settle(config: Config, options: ProgramOptions, describe: Describe, workers:
 def halve(split: BatchSplit) -> BatchSplit:
     """The same rows in micro-batches of the largest size that divides them and is at most half the present one."""
     sizes = range(split.micro_batch_size // 2, 0, -1)
-    return split.with_micro_batch(next(size for size in sizes if split.rows_per_rank % size == 0))
+    size = next(size for size in sizes if split.rows_per_rank % size == 0)
+    return split._replace(micro_batch_size=size, num_accumulation_steps=split.rows_per_rank // size)
 
 
-def out_of_memory(micro_batch_size: int, error: Exception) -> UserError:
-    """The error to raise if no smaller micro-batch is tried or possible."""
-    return UserError(
-        f"out of memory with a micro-batch of {micro_batch_size} ({first_line(error)}); --plan says what "
-        "fits: a smaller --train_batch_size with more --num_accumulation_steps is the same update, --recompute takes "
-        "less memory, and --train_batch_size=auto finds the size by itself"
-    )
+class OutOfMemoryError(UserError):
+    """What is raised if no smaller micro-batch is tried or possible."""
+
+    def __init__(self, micro_batch_size: int, error: Exception):
+        super().__init__(
+            f"out of memory with a micro-batch of {micro_batch_size} ({first_line(error)}); --plan says what fits: a "
+            "smaller --train_batch_size with more --num_accumulation_steps is the same update, --recompute takes less "
+            "memory, and --train_batch_size=auto finds the size by itself"
+        )

@@ -18,17 +18,17 @@ Keras (`model.fit`) and our training step (`apply_update`) use the same function
 
 from __future__ import annotations
 
+import functools
 import math
-import numbers
 from collections.abc import Sequence
 from typing import Any, Callable
+
+import numpy as np
 
 from bert_tf.base.tensorflow import keras, tf
 from bert_tf.optimizer.groups import call_in_groups, for_groups
 from bert_tf.optimizer.schedule import WarmupPolynomialDecay, check_range
 from bert_tf.optimizer.update_rules import (
-    AdamRule,
-    LarsRule,
     adam_direction,
     excluded_from_weight_decay,
     lars_update,
@@ -51,7 +51,6 @@ class _BertOptimizer(keras.optimizers.Optimizer):
 
     Raises:
       ValueError: learning_rate or weight_decay is negative or not finite, or global_clipnorm is not positive.
-      TypeError: one of them is no number.
     """
 
     # The slot variables of each variable, by the last part of their names in checkpoints.
@@ -70,12 +69,11 @@ class _BertOptimizer(keras.optimizers.Optimizer):
         keras_arguments.setdefault("name", type(self).__name__)
         # Keras' own weight_decay would be applied outside the trust ratio, so it is not passed on to Keras.
         super().__init__(global_clipnorm=global_clipnorm, **keras_arguments)
-        check_range(0, math.inf, False, weight_decay=weight_decay)
+        check_range(math.inf, False, weight_decay=weight_decay)
         if global_clipnorm not in (None, math.inf):
-            check_range(0, math.inf, True, global_clipnorm=global_clipnorm)
-        # A schedule is callable, and tensors and variables are known only when the update is computed.
-        if isinstance(learning_rate, numbers.Real) or not (callable(learning_rate) or tf.is_tensor(learning_rate)):
-            check_range(0, math.inf, False, learning_rate=learning_rate)
+            check_range(math.inf, True, global_clipnorm=global_clipnorm)
+        if isinstance(learning_rate, (int, float, np.number)):
+            check_range(math.inf, False, learning_rate=float(learning_rate))
         self._learning_rate = self._build_learning_rate(learning_rate)
         self.weight_decay_rate, self.compiled = weight_decay, compiled
         self._slots: list[tuple[tf.Variable, ...]] = []  # of each variable
@@ -210,8 +208,8 @@ class _MomentsOptimizer(_BertOptimizer):
         self, learning_rate: Any, beta_1: float = 0.9, beta_2: float = 0.999, epsilon: float = 1e-6, **arguments: Any
     ):
         super().__init__(learning_rate, **arguments)
-        check_range(0, 1, True, beta_1=beta_1, beta_2=beta_2)
-        check_range(0, math.inf, False, epsilon=epsilon)
+        check_range(1, True, beta_1=beta_1, beta_2=beta_2)
+        check_range(math.inf, False, epsilon=epsilon)
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
 
     def _variant(self, excluded: bool) -> tuple[str, bool]:
@@ -221,11 +219,18 @@ class _MomentsOptimizer(_BertOptimizer):
     def _make_kernel(self, excluded: bool) -> Callable[..., tf.Tensor]:
         bias_correction, adapts = self._variant(excluded)
         weight_decay = 0.0 if excluded else self.weight_decay_rate
-        rule = AdamRule(self.beta_1, self.beta_2, self.epsilon, weight_decay, bias_correction)
+        direction = functools.partial(
+            adam_direction,
+            beta_1=self.beta_1,
+            beta_2=self.beta_2,
+            epsilon=self.epsilon,
+            weight_decay=weight_decay,
+            bias_correction=bias_correction,
+        )
 
         def prepare(w, m, v, g, multiplier, step, is_finite):
             g, step = _scaled_gradient(g, multiplier, is_finite), tf.cast(step, w.dtype)
-            u, new_m, new_v = adam_direction(rule, w, (m, v), g, step, is_finite)
+            u, new_m, new_v = direction(w, (m, v), g, step, is_finite)
             m.assign(new_m)
             v.assign(new_v)
             return u
@@ -277,7 +282,7 @@ class AdamW(_MomentsOptimizer):
 
 
 class LARS(_BertOptimizer):
-    """Momentum with a layer-wise learning rate. Arguments: those of the base class and of `LarsRule`.
+    """Momentum with a layer-wise learning rate. Arguments: those of the base class and of `lars_update`.
 
     Biases and LayerNorm parameters have no layer-wise rate, as in the paper's code.
     """
@@ -289,19 +294,25 @@ class LARS(_BertOptimizer):
         self, learning_rate: Any = 1.0, momentum: float = 0.9, trust_coefficient: float = 0.001, **arguments: Any
     ):
         super().__init__(learning_rate, **arguments)
-        check_range(0, 1, False, momentum=momentum)
-        check_range(0, math.inf, True, trust_coefficient=trust_coefficient)
+        check_range(1, False, momentum=momentum)
+        check_range(math.inf, True, trust_coefficient=trust_coefficient)
         self.momentum, self.trust_coefficient = momentum, trust_coefficient
 
     def _make_kernel(self, excluded: bool) -> Callable[..., tf.Tensor]:
         weight_decay = 0.0 if excluded else self.weight_decay_rate
-        rule = LarsRule(self.momentum, self.trust_coefficient, weight_decay, adapt=not excluded)
+        lars = functools.partial(
+            lars_update,
+            momentum=self.momentum,
+            trust_coefficient=self.trust_coefficient,
+            weight_decay=weight_decay,
+            adapt=not excluded,
+        )
 
         def update(w, slots, g, multiplier, rate, step, is_finite):
             del step  # LARS has no bias correction
             (a,) = slots
             w_norm = norm(w)
-            new_w, new_a, ratio = lars_update(rule, w, a, _scaled_gradient(g, multiplier, is_finite), rate)
+            new_w, new_a, ratio = lars(w, a, _scaled_gradient(g, multiplier, is_finite), rate)
             w.assign(tf.where(is_finite, new_w, w))
             a.assign(tf.where(is_finite, new_a, a))
             return tf.cast(tf.stack([w_norm, norm(new_a), ratio]), tf.float32)
@@ -314,15 +325,13 @@ def make_optimizer(
     peak_learning_rate: float,
     warmup_steps: int,
     total_steps: int,
-    decay_start: int | None = None,
+    decay_start: int = 0,
     **options: Any,
 ) -> _BertOptimizer:
     """Makes an optimizer of `OPTIMIZERS` with its schedule; `options` go to the optimizer.
 
-    `decay_start`: see `WarmupPolynomialDecay`; None: what is usual with this optimizer.
+    `decay_start`: see `WarmupPolynomialDecay`.
     """
     entry = OPTIMIZERS[optimizer_type]
-    if decay_start is None:
-        decay_start = warmup_steps if entry.continuous_join else 0
     schedule = WarmupPolynomialDecay(peak_learning_rate, warmup_steps, total_steps, entry.decay_power, decay_start)
     return globals()[entry.class_name](schedule, **options)

@@ -18,9 +18,9 @@ class LossScale:
     MAXIMUM = 2.0**24
     _STATE = ("scale", "good_updates", "consecutive_skips")
 
-    def __init__(self, enabled: bool = True, initial: float = 2.0**15, growth_interval: int = 2000):
+    def __init__(self, enabled: bool = True, growth_interval: int = 2000):
         self.enabled, self._growth_interval = enabled, growth_interval
-        self.scale = tf.Variable(initial if enabled else 1.0, trainable=False, dtype=tf.float32, name="loss_scale")
+        self.scale = tf.Variable(2.0**15 if enabled else 1.0, trainable=False, dtype=tf.float32, name="loss_scale")
         # int64, because TensorFlow computes int32 on the host, which would have to wait for the device.
         self.good_updates = tf.Variable(0, trainable=False, dtype=tf.int64, name="good_updates")
         self.consecutive_skips = tf.Variable(0, trainable=False, dtype=tf.int64, name="consecutive_skips")

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import math
-import numbers
 from typing import Any
 
 from bert_tf.base.tensorflow import keras, tf
 
 
-def check_range(low: float, high: float, open_below: bool, **values: float) -> None:
-    """Raises ValueError if a value lies outside (low, high), or [low, high) if not `open_below`; NaN lies outside.
-
-    Raises TypeError for what is no number.
-    """
+def check_range(high: float, is_open: bool, **values: float) -> None:
+    """Raises ValueError if a value lies outside [0, high), or (0, high) if `is_open`; NaN lies outside."""
     for name, value in values.items():
-        if not isinstance(value, numbers.Real):
-            raise TypeError(f"{name}={value!r:.40}: must be a number")
-        if not (low < value if open_below else low <= value) or not value < high:
-            raise ValueError(f"{name}={value}: must lie in {'(' if open_below else '['}{low:g}, {high:g})")
+        if not (0 < value < high or (value == 0 and not is_open)):
+            raise ValueError(f"{name}={value}: must lie in {'(' if is_open else '['}0, {high:g})")
 
 
 class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
@@ -36,8 +30,8 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
       decay_start: the update from which the decay is counted.
 
     Raises:
-      ValueError: not 0 <= warmup_steps <= total_steps, or total_steps is 0, or decay_start is not in [0, total_steps];
-        or peak_learning_rate or power is negative or not finite.
+      ValueError: total_steps is not positive, warmup_steps or decay_start is not in [0, total_steps], or
+        peak_learning_rate or power is negative or not finite.
     """
 
     def __init__(
@@ -49,14 +43,9 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         decay_start: int = 0,
         name: str = "WarmupPolynomialDecay",
     ):
-        if not 0 <= warmup_steps <= total_steps or total_steps < 1:
-            raise ValueError(
-                f"warmup_steps={warmup_steps}, total_steps={total_steps}: "
-                "warmup_steps must not exceed total_steps, which must be positive"
-            )
-        if not 0 <= decay_start <= total_steps:
-            raise ValueError(f"decay_start={decay_start}: must be in [0, total_steps={total_steps}]")
-        check_range(0, math.inf, False, peak_learning_rate=peak_learning_rate, power=power)
+        check_range(math.inf, True, total_steps=total_steps)
+        check_range(total_steps + 1, False, warmup_steps=warmup_steps, decay_start=decay_start)
+        check_range(math.inf, False, peak_learning_rate=peak_learning_rate, power=power)
         self.peak_learning_rate, self.warmup_steps, self.total_steps = peak_learning_rate, warmup_steps, total_steps
         self.power, self.decay_start, self.name = power, decay_start, name
 

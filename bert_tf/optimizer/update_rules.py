@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from bert_tf.base.tensorflow import tf
 from bert_tf.optimizer.groups import call_in_groups, for_groups
@@ -64,10 +63,25 @@ def _weight_sum(beta: float, step: tf.Tensor) -> tf.Tensor:
     return -tf.math.expm1(step * math.log(beta))
 
 
-class AdamRule(NamedTuple):
-    """How LAMB and Adam compute the update's direction.
+def adam_direction(
+    w: tf.Tensor,
+    moments: tuple[tf.Tensor, tf.Tensor],
+    g: tf.Tensor,
+    step: tf.Tensor,
+    is_finite: tf.Tensor,
+    *,
+    beta_1: float,
+    beta_2: float,
+    epsilon: float,
+    weight_decay: float,
+    bias_correction: str,
+) -> tuple[tf.Tensor, ...]:
+    """The direction of LAMB and Adam, which times rate and trust ratio is subtracted from w, and the two new moments.
 
-    Attributes:
+    Args:
+      w, moments, g: weights, first and second moment, clipped gradient, all of one shape.
+      step: number of applied updates including this one, scalar of w's type.
+      is_finite: bool scalar; if it is False, g must be -0, and every bit of the moments stays as it is.
       beta_1, beta_2, epsilon: as in Adam; epsilon is added to the root of the second moment.
       weight_decay: 0 for variables that do not decay.
       bias_correction: "moments": both moments are corrected and epsilon is added to the root of the corrected
@@ -76,39 +90,15 @@ class AdamRule(NamedTuple):
         gradients are as small as epsilon, early updates are smaller. "none": Google's BERT Adam, whose first
         updates are up to (1-b1)/sqrt(1-b2) = 3.2 times as large; the warm-up has to compensate.
     """
-
-    beta_1: float
-    beta_2: float
-    epsilon: float
-    weight_decay: float
-    bias_correction: str
-
-
-def adam_direction(
-    rule: AdamRule,
-    w: tf.Tensor,
-    moments: tuple[tf.Tensor, tf.Tensor],
-    g: tf.Tensor,
-    step: tf.Tensor,
-    is_finite: tf.Tensor,
-) -> tuple[tf.Tensor, ...]:
-    """The direction, which times rate and trust ratio is subtracted from w, and the two new moments.
-
-    Args:
-      w, moments, g: weights, first and second moment, clipped gradient, all of one shape.
-      step: number of applied updates including this one, scalar of w's type.
-      is_finite: bool scalar; if it is False, g must be -0, and every bit of the moments stays as it is.
-    """
-    m = _running_mean(moments[0], g, rule.beta_1, is_finite)
-    v = _running_mean(moments[1], tf.square(g), rule.beta_2, is_finite)
-    if rule.bias_correction == "moments":
-        first, second = m / _weight_sum(rule.beta_1, step), v / _weight_sum(rule.beta_2, step)
-        u = first / (tf.sqrt(second) + rule.epsilon)
+    m = _running_mean(moments[0], g, beta_1, is_finite)
+    v = _running_mean(moments[1], tf.square(g), beta_2, is_finite)
+    if bias_correction == "moments":
+        u = m / _weight_sum(beta_1, step) / (tf.sqrt(v / _weight_sum(beta_2, step)) + epsilon)
     else:
-        u = m / (tf.sqrt(v) + rule.epsilon)
-    if rule.bias_correction == "rate":
-        u *= tf.sqrt(_weight_sum(rule.beta_2, step)) / _weight_sum(rule.beta_1, step)
-    return u + rule.weight_decay * w, m, v
+        u = m / (tf.sqrt(v) + epsilon)
+    if bias_correction == "rate":
+        u *= tf.sqrt(_weight_sum(beta_2, step)) / _weight_sum(beta_1, step)
+    return u + weight_decay * w, m, v
 
 
 def nvlamb_trust_ratio(w_norm: tf.Tensor, u_norm: tf.Tensor) -> tf.Tensor:
@@ -116,35 +106,33 @@ def nvlamb_trust_ratio(w_norm: tf.Tensor, u_norm: tf.Tensor) -> tf.Tensor:
     return tf.where((w_norm > 0) & (u_norm > 0), w_norm / u_norm, tf.ones_like(w_norm))
 
 
-class LarsRule(NamedTuple):
-    """The settings of a LARS update.
-
-    Attributes:
-      momentum: factor of the old momentum.
-      trust_coefficient: the factor in the trust ratio, trust_coefficient * ||w|| / (||g|| + decay * ||w||).
-      weight_decay: 0 for variables that do not decay.
-      adapt: whether the rate is multiplied by the trust ratio.
-    """
-
-    momentum: float
-    trust_coefficient: float
-    weight_decay: float
-    adapt: bool
-
-
-def lars_update(rule: LarsRule, w: tf.Tensor, a: tf.Tensor, g: tf.Tensor, rate: tf.Tensor) -> tuple[tf.Tensor, ...]:
+def lars_update(
+    w: tf.Tensor,
+    a: tf.Tensor,
+    g: tf.Tensor,
+    rate: tf.Tensor,
+    *,
+    momentum: float,
+    trust_coefficient: float,
+    weight_decay: float,
+    adapt: bool,
+) -> tuple[tf.Tensor, ...]:
     """One LARS update of one variable -> new (w, a), and the trust ratio (arXiv 1708.03888, algorithm 1).
 
     Args:
       w, g: weights and clipped gradient, of one shape.
       a: the momentum: a decaying sum of past changes, each scaled by the learning rate of its own update.
       rate: learning rate, scalar.
+      momentum: factor of the old momentum.
+      trust_coefficient: the factor in the trust ratio, trust_coefficient * ||w|| / (||g|| + decay * ||w||).
+      weight_decay: 0 for variables that do not decay.
+      adapt: whether the rate is multiplied by the trust ratio.
     """
     ratio = tf.ones([], w.dtype)
-    if rule.adapt:
+    if adapt:
         w_norm, g_norm = norm(w), norm(g)
         ratio = tf.where(
-            (w_norm > 0) & (g_norm > 0), rule.trust_coefficient * w_norm / (g_norm + rule.weight_decay * w_norm), ratio
+            (w_norm > 0) & (g_norm > 0), trust_coefficient * w_norm / (g_norm + weight_decay * w_norm), ratio
         )
-    a = rule.momentum * a + rate * ratio * (g + rule.weight_decay * w)
+    a = momentum * a + rate * ratio * (g + weight_decay * w)
     return w - a, a, ratio

@@ -13,7 +13,7 @@ from bert_tf.base.command_line import CommandParser
 from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.base.files import check_output
 from bert_tf.report.page import write_page
-from bert_tf.run.events import read_events
+from bert_tf.run.events import METRICS, read_events
 from bert_tf.run.run_folder import CONFIG, is_report, read_config
 
 
@@ -24,14 +24,11 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--output", type=Path, default=Path("report.html"), help="the page; %(default)s")
     options = parser.parse_args(argv[1:])
     for run in options.runs:
-        if not (run / "metrics.jsonl").is_file():
-            below = sorted(str(file.parent) for file in run.glob("*/metrics.jsonl"))
+        if not read_events(run) or read_config(run) is None:
+            below = sorted(str(file.parent) for file in run.glob(f"*/{METRICS}"))
             here = f", here {' or '.join(below)}" if below else ""
-            raise UserError(f"{run}: not a run folder, it has no metrics.jsonl; name the --model_dir of a run{here}")
-        if read_config(run) is None:
-            raise UserError(f"{run}: not a run folder, it has no {CONFIG}; name the --model_dir of a run")
-        if (run / "metrics.jsonl").stat().st_size and not read_events(run):
-            raise UserError(f"{run / 'metrics.jsonl'} holds no event of a run; name the --model_dir of a run")
+            fault = f"it has no {METRICS} with events, or no {CONFIG}"
+            raise UserError(f"{run}: not a run folder: {fault}; name the --model_dir of a run{here}")
     check_output(options.output, f"--output={options.output}", is_report)
     write_page(options.runs, options.output, comparing=len(options.runs) > 1)
     print(options.output)

@@ -6,7 +6,6 @@ Figures are plain data; page.html defines the colours and the common layout.
 from __future__ import annotations
 
 import collections
-import dataclasses
 import datetime
 import json
 import math
@@ -30,45 +29,46 @@ SMOOTH_FROM, NUM_MEANS = 90, 60  # a series of at least this length also gets a 
 DASHES = ("solid", "dash", "dot", "dashdot")  # for overlaid runs, with four colours each
 
 
-@dataclasses.dataclass
-class Chart:
-    """A metric of several runs, one after the other on a common axis of updates or, if `overlaid`, all from update 0.
+def draw(
+    runs: Sequence[RunRecord],
+    title: str,
+    metric: str,
+    *,
+    held_out_metric: str = "",
+    percent: bool = False,
+    smooth: bool = True,
+    from_zero: bool = False,
+    reference: float | None = None,
+    usual: float | None = None,
+    overlaid: bool = False,
+) -> Item | None:
+    """A chart of a metric of several runs, as Plotly's `data` and `layout`; None if there is nothing to draw.
 
-    Runs in sequence have a colour for each kind of value, overlaid runs one for each run.
+    Args:
+      runs: one after the other on a common axis of updates, with a colour for each kind of value; or, if `overlaid`,
+        all from update 0 with a colour for each run.
+      reference: height of a dashed line.
+      usual: the chart is left out if all values equal this.
     """
-
-    title: str
-    metric: str
-    held_out_metric: str = ""
-    percent: bool = False
-    smooth: bool = True
-    from_zero: bool = False
-    reference: tuple[float, str] | None = None  # height of a dashed line, and its name, which the caption mentions
-    usual: float | None = None  # the chart is left out if all values equal this
-    overlaid: bool = False
-
-
-def draw(chart: Chart, runs: Sequence[RunRecord]) -> Item | None:
-    """Plotly's `data` and `layout`; None if there is nothing to draw."""
     traces: list[Item] = []
     shapes: list[Item] = []
     annotations: list[Item] = []
-    end, y_format = 0, ".3~p" if chart.percent else ",.6~g"  # in d3's notation, for the axis and the hover texts
+    end, y_format = 0, ".3~p" if percent else ",.6~g"  # in d3's notation, for the axis and the hover texts
     for index, run in enumerate(runs):
-        start = 0 if chart.overlaid else end
+        start = 0 if overlaid else end
         end = max(end, start + max(run.last_update, 1))
-        if chart.overlaid:
+        if overlaid:
             name = held_out = run.label
             colour = dots_colour = f"var(--c{index % 4 + 1})"
             dash = DASHES[index // 4 % len(DASHES)]
         else:
-            name, held_out = "training" if chart.held_out_metric else chart.title.lower(), "held-out text"
+            name, held_out = "training" if held_out_metric else title.lower(), "held-out text"
             colour, dots_colour, dash = "var(--c1)", "var(--c2)", "solid"
             _add_phase(run, start, shapes, annotations)
         hover = f"%{{y:{y_format}}} ({escape(run.label)}, update %{{customdata:,}})"
         look: Item = {"mode": "lines", "line": {"color": colour, "dash": dash}}
-        points, points_held_out = run.series(chart.metric), run.series(chart.held_out_metric)
-        if chart.smooth and len(points) >= SMOOTH_FROM:
+        points, points_held_out = run.series(metric), run.series(held_out_metric)
+        if smooth and len(points) >= SMOOTH_FROM:
             traces.append({**_trace(name, start, smoothed(points)), **look, "hoverinfo": "skip"})
             look = {"mode": "lines", "line": {"color": colour, "dash": dash, "width": 1}, "opacity": 0.4}
         traces.append({**_trace(name, start, thin_out(points)), **look, "hovertemplate": hover})
@@ -78,18 +78,17 @@ def draw(chart: Chart, runs: Sequence[RunRecord]) -> Item | None:
         look = {"name": "not finite", "line": {"color": "var(--c2)", "width": 2}}
         shapes += [_upright(x, x, 0.95, 1.0, **look) for x in broken[:: len(broken) // 40 + 1]]
     traces = [trace for trace in traces if trace["x"]]
-    if not {y for trace in traces for y in trace["y"]} - {chart.usual, None}:
+    if not {y for trace in traces for y in trace["y"]} - {usual, None}:
         return None
-    if chart.reference:
-        height, _ = chart.reference
-        shapes.append({"x0": 0, "x1": 1, "xref": "paper", "y0": height, "y1": height, "line": {"dash": "dash"}})
+    if reference is not None:
+        shapes.append({"x0": 0, "x1": 1, "xref": "paper", "y0": reference, "y1": reference, "line": {"dash": "dash"}})
     if annotations and annotations[-1]["x"] > 0.6 * end:  # the last run's name would run out of the chart at its right
         annotations[-1].update(x=end, xanchor="right")
     named: set[str] = set()
     for item in (*traces, *(shape for shape in shapes if "name" in shape)):
         item.update(legendgroup=item["name"], showlegend=item["name"] not in named)
         named.add(item["name"])
-    y_axis = {"rangemode": "tozero" if chart.from_zero else "normal", "tickformat": y_format}
+    y_axis = {"rangemode": "tozero" if from_zero else "normal", "tickformat": y_format}
     layout = {"xaxis": {"range": [0, end]}, "yaxis": y_axis, "shapes": shapes, "annotations": annotations}
     return {"data": traces, "layout": layout}
 
@@ -123,10 +122,9 @@ def thin_out(points: Sequence[Point], limit: int = MAX_POINTS) -> list[Point]:
     """About `limit` points that look like all: both ends, and each bucket's lowest and highest; gaps are highest."""
     if len(points) <= limit:
         return list(points)
-    kept = {0, len(points) - 1}
+    heights, kept = np.array([y if math.isfinite(y) else math.inf for _, y in points]), {0, len(points) - 1}
     for bucket in np.array_split(np.arange(len(points)), limit // 2 - 1):
-        by_height = sorted(bucket, key=lambda index: (not math.isfinite(points[index][1]), points[index][1]))
-        kept.update((by_height[0], by_height[-1]))
+        kept.update((bucket[heights[bucket].argmin()], bucket[heights[bucket].argmax()]))
     return [points[index] for index in sorted(kept)]
 
 
@@ -161,7 +159,7 @@ def write_page(folders: Sequence[str | Path], output: str | Path, title: str = "
 
 def _template() -> jinja2.Template:
     environment = jinja2.Environment(undefined=jinja2.ChainableUndefined, autoescape=True, trim_blocks=True)
-    functions = (Chart, differing_settings, draw, figure_name, rank_rates, state, time_shares)
+    functions = (differing_settings, draw, figure_name, rank_rates, state, time_shares)
     environment.globals.update({function.__name__: function for function in functions}, ln=math.log)
     formats = {"count": "{:,.0f}".format, "number": float, "value": write_value, "time": _time, "clock": _clock}
     environment.filters.update({name: _of_number(write) for name, write in formats.items()})
@@ -204,7 +202,7 @@ def figure_name(metric: str) -> str:
 
 def state(run: RunRecord) -> tuple[str, str]:
     """A colour and a text for a run's state."""
-    planned = run.count("total_updates") or run.count("num_train_steps") or run.last_update
+    planned = run.count("total_updates") or run.last_update
     progress = f"{run.last_update:,} of {planned:,} updates"
     if not run.events["end"]:
         return ("c1", f"under way or interrupted, {progress}") if run.events["start"] else ("muted", "has not begun")
@@ -219,22 +217,21 @@ def time_shares(run: RunRecord) -> str:
     """How the updates' time is divided, without the first report, which includes compilation."""
     reports, secs = run.events["train"][1:] or run.events["train"], {}
     for name in ("compute", "input", "all_reduce", "host"):
-        factors: list[Any] = [(event.get("update_secs"), event.get(f"{name}_share")) for event in reports]
-        secs[name.replace("_", "-")] = sum(math.prod(pair) for pair in factors if all(map(is_number, pair)))
+        shares = [event.get("update_secs", 0.0) * event.get(f"{name}_share", 0.0) for event in reports]
+        secs[name.replace("_", "-")] = sum(shares)
     total = sum(secs.values())
-    parts = {name: write_value(part / total, percent=True) for name, part in secs.items() if part and total}
-    return ", ".join(f"{name} {share}" for name, share in parts.items())
+    return ", ".join(f"{name} {write_value(part / total, percent=True)}" for name, part in secs.items() if part)
 
 
 def rank_rates(run: RunRecord) -> str:
     """Sequences/s of the median rank and of the slowest without waiting for others, and the slowest rank's host."""
-    middle, most, num_ranks = run.median("rank_secs_median"), run.median("rank_secs_max"), run.count("num_ranks")
-    reports = [event for event in run.events["train"] if {"slowest_rank", "slowest_host"} <= event.keys()]
-    if not (middle and most and num_ranks and reports):
+    reports = [event for event in run.events["train"] if "slowest_rank" in event]
+    if not reports:
         return ""
     slowest = collections.Counter(f"rank {event['slowest_rank']} on {event['slowest_host']}" for event in reports)
     ((name, times),) = slowest.most_common(1)
-    rates = [write_value(run.count("global_batch_size") / num_ranks / secs) for secs in (middle, most)]
+    sequences = run.count("global_batch_size") / run.count("num_ranks")
+    rates = [write_value(sequences / (run.median(f"rank_secs_{which}") or math.inf)) for which in ("median", "max")]
     return (
         f"without waiting {rates[0]} sequences/s on the median rank, {rates[1]} on the slowest; "
         f"it is {name} in {write_value(times / len(reports), percent=True)} of the reports"

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_tf.run.events import Event, is_number, json_object, read_events
+from bert_tf.run.events import Event, is_number, read_events
+from bert_tf.run.run_folder import read_config
 
 Point = tuple[int, float]  # update, value
 
@@ -62,14 +63,13 @@ class RunRecord:
 
     def setting(self, name: str, default: Any = None) -> Any:
         """A setting from config.json, or from the run's start events."""
-        sections = (self.config.get("settings"), self.config.get("identity"), self.config)
-        sources = (source for source in (*sections, *reversed(self.events["start"])) if isinstance(source, Mapping))
+        sections = (self.config.get("settings", {}), self.config.get("identity", {}), self.config)
+        sources = (*sections, *reversed(self.events["start"]))
         return next((source[name] for source in sources if source.get(name) is not None), default)
 
     def count(self, name: str) -> int:
         """A setting that is a count; 0 if there is none."""
-        value = self.setting(name)
-        return value if isinstance(value, int) else 0
+        return self.setting(name, 0)
 
     @property
     def last_update(self) -> int:
@@ -136,13 +136,12 @@ def _flatten(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def read_run(folder: str | Path) -> RunRecord:
     """Reads a run folder; files may be missing and lines incomplete."""
-    path, events = Path(folder) / "config.json", read_events(folder)
-    config = json_object(path.read_text(encoding="utf-8", errors="replace")) if path.exists() else {}
-    kept: dict[str, list[Event]] = collections.defaultdict(list)
+    events, kept = read_events(folder), collections.defaultdict[str, list[Event]](list)
     for event in events:
         if event["event"] == "start":
             kept["end"] = []
             for kind in ("train", "evaluation"):
                 kept[kind] = [past for past in kept[kind] if past["update"] <= event["update"]]
         kept[event["event"]].append(event)
-    return RunRecord(Path(folder), config, kept, last_time_unix=events[-1]["time_unix"] if events else None)
+    last_time_unix = events[-1]["time_unix"] if events else None
+    return RunRecord(Path(folder), read_config(Path(folder)) or {}, kept, last_time_unix)

@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_tf.base.errors import UserError, first_line
-from bert_tf.base.files import read_json_object, sha256_of_file, sync
+from bert_tf.base.files import atomic_folder, read_json_object, remove_folder, sha256_of_file
 from bert_tf.base.tensorflow import tf
 from bert_tf.run.evaluations import checkpoint_path, find_best
 from bert_tf.run.run_folder import MANIFEST, find_checkpoints, find_damage
@@ -27,7 +25,6 @@ from bert_tf.run.variables import enumerate_names, file_tensors, load_weights, o
 
 PREFIX = "bert_model.ckpt"
 STATE = "state.json"
-_UNFINISHED = ".unfinished-"  # prefix of the names of folders that are being written or deleted
 
 
 class SaveError(UserError):
@@ -35,13 +32,11 @@ class SaveError(UserError):
 
 
 @contextlib.contextmanager
-def _as_save_error(what: str, partial: Path | None = None) -> Iterator[None]:
-    """Names what cannot be written, and removes the `partial` folder of it."""
+def _as_save_error(what: str) -> Iterator[None]:
+    """Names what cannot be written."""
     try:
         yield
     except (OSError, tf.errors.OpError) as error:
-        if partial:
-            shutil.rmtree(partial, ignore_errors=True)
         raise SaveError(
             f"{what} could not be written ({first_line(error)}); older checkpoints are untouched; make room or correct "
             "the permissions of that folder and start again"
@@ -91,22 +86,14 @@ class CheckpointFolder:
           SaveError: it could not be written (a full disk, no permission); older ones are kept.
         """
         final = checkpoint_path(self.folder, snapshot.update)
-        partial = self.folder / f"{_UNFINISHED}{final.name}"
-        with _as_save_error(f"checkpoint {final}", partial):
-            self.remove_leftovers()
-            if final.exists():
-                if find_damage(final) is None:
-                    return final
-                shutil.rmtree(final)
-            partial.mkdir(parents=True)
-            self._write(partial, snapshot)
-            os.rename(partial, final)
-            sync(self.folder)
+        with _as_save_error(f"checkpoint {final}"):
+            if final.exists() and find_damage(final) is None:
+                return final
+            with atomic_folder(final) as partial:
+                self._write(partial, snapshot)
         best = checkpoint_path(self.folder, find_best(self.folder) or snapshot.update)
         for old in [path for path in self.finished()[: -self._keep] if path != best]:
-            doomed = self.folder / f"{_UNFINISHED}{old.name}"
-            os.rename(old, doomed)  # renamed first, so that a kill leaves no incomplete checkpoint in `finished`
-            shutil.rmtree(doomed, ignore_errors=True)
+            remove_folder(old)
         return final
 
     def finished(self) -> list[Path]:
@@ -115,25 +102,14 @@ class CheckpointFolder:
 
     def newest_sound(self) -> tuple[Path | None, list[str]]:
         """The newest checkpoint whose files match their hashes, and what is wrong with the newer ones."""
-        complaints: list[str] = []
-        for path in reversed(self.finished()):
-            damage = find_damage(path)
-            if damage is None:
-                return path, complaints
-            complaints.append(f"checkpoint {path} is damaged ({damage}) and is skipped")
-        return None, complaints
+        return _first_sound(reversed(self.finished()))
 
     def best_sound(self) -> tuple[Path | None, list[str]]:
         """The checkpoint that stands for the run: the best one if it was scored while it trained, else the newest; and
         what is wrong with those that should have been it."""
-        update = find_best(self.folder)
-        if update is None:
-            return self.newest_sound()
-        best = checkpoint_path(self.folder, update)
-        if (damage := find_damage(best)) is None:
-            return best, []
-        newest, complaints = self.newest_sound()
-        return newest, [f"the best checkpoint, {best}, is damaged ({damage}); the newest stands for it", *complaints]
+        best, newest_first = find_best(self.folder), self.finished()[::-1]
+        preferred = [checkpoint_path(self.folder, best)] if best else []
+        return _first_sound(dict.fromkeys([*preferred, *newest_first]))
 
     def restore(self, path: Path, variables: Sequence[tf.Variable]) -> dict[str, Any]:
         """Fills all `variables` from a checkpoint of this run and returns its state."""
@@ -151,14 +127,16 @@ class CheckpointFolder:
             (folder / name).write_text(text, encoding="utf-8")
         hashes = {path.name: sha256_of_file(path) for path in sorted(folder.iterdir())}
         (folder / MANIFEST).write_text(json.dumps({"sha256": hashes}, indent=2) + "\n", encoding="utf-8")
-        for path in folder.iterdir():
-            sync(path)
-        sync(folder)
 
-    def remove_leftovers(self) -> None:
-        """Removes what a killed run left half-written or half-deleted, as far as it can."""
-        for path in self.folder.glob(f"{_UNFINISHED}ckpt-*"):
-            shutil.rmtree(path, ignore_errors=True)
+
+def _first_sound(checkpoints: Iterable[Path]) -> tuple[Path | None, list[str]]:
+    """The first undamaged one of these, and what is wrong with those before it."""
+    complaints: list[str] = []
+    for path in checkpoints:
+        if (damage := find_damage(path)) is None:
+            return path, complaints
+        complaints.append(f"checkpoint {path} is damaged ({damage}) and is skipped")
+    return None, complaints
 
 
 def save_encoder(

@@ -11,7 +11,6 @@ import json
 import math
 from pathlib import Path
 
-from bert_tf.base.errors import UserError
 from bert_tf.base.files import read_json_object, write_text
 from bert_tf.run.run_folder import find_checkpoints
 
@@ -62,11 +61,8 @@ def read_evaluations(checkpoints: Path) -> Evaluations | None:
     if not path.exists():
         return None
     stored = read_json_object(path, remedy)
-    try:
-        stored["by_update"] = {int(update): float(value) for update, value in stored["by_update"].items()}
-        return Evaluations(**stored)
-    except (KeyError, TypeError, ValueError, AttributeError):
-        raise UserError(f"{path} does not hold the scores of updates; {remedy}") from None
+    stored["by_update"] = {int(update): float(value) for update, value in stored["by_update"].items()}
+    return Evaluations(**stored)
 
 
 def find_best(checkpoints: Path) -> int | None:

@@ -1,16 +1,35 @@
-"""Reads the events that telemetry writes to metrics.jsonl, one JSON object per line. Does not import TensorFlow."""
+"""The events of a run in metrics.jsonl, one JSON object per line. Does not import TensorFlow."""
 
 from __future__ import annotations
 
 import json
+import math
+import os
 from pathlib import Path
 from typing import Any
 
 Event = dict[str, Any]  # with at least `event`, `update` and `time_unix`
 
 METRICS = "metrics.jsonl"
-_NOT_FINITE = ("NaN", "Infinity", "-Infinity")  # strict JSON has no such numbers, so they are written as text
-_LATEST = 1e10  # seconds since 1970: the year 2286
+_NOT_FINITE = ("NaN", "Infinity", "-Infinity")
+
+
+def strict(value: Any) -> Any:
+    """Strict JSON has no NaN: non-finite numbers become the texts "NaN", "Infinity" and "-Infinity", at any depth."""
+    if isinstance(value, dict):
+        return {name: strict(item) for name, item in value.items()}
+    return json.dumps(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def append_line(path: Path, line: str) -> None:
+    """Appends a whole line; one cut off by a kill or a full disk before it does not spoil it. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a+b") as file:  # closed after each line, so that a full disk is an error of this line
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            if file.read() != b"\n":
+                line = "\n" + line
+        file.write(f"{line}\n".encode())
 
 
 def read_events(run_folder: str | Path) -> list[Event]:
@@ -30,23 +49,11 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (int, float))
 
 
-def json_object(text: str) -> dict[str, Any]:
-    """The JSON object in `text`; an empty one if there is none."""
-    try:
-        value = json.loads(text, parse_int=_whole)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
 def _event(line: str) -> Event | None:
-    event = json_object(line)
-    is_event = type(event.get("update")) is int and is_number(event.get("time_unix"))
-    if not (is_event and isinstance(event.get("event"), str) and 0 <= event["time_unix"] <= _LATEST):
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    if not (isinstance(event, dict) and {"event", "update", "time_unix"} <= event.keys()):
         return None
     return {name: float(value) if value in _NOT_FINITE else value for name, value in event.items()}
-
-
-def _whole(digits: str) -> int | float:
-    """An int, or a float from 19 digits on: no count or time is that large, and some calculations fail on such ints."""
-    return int(digits) if len(digits) < 19 else float(digits)

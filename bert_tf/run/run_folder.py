@@ -14,11 +14,11 @@ from typing import Any
 
 from bert_tf.base.errors import UserError, contrast
 from bert_tf.base.files import (
-    TEMPORARY_SUFFIX,
     check_folder,
     check_output,
     checkout,
     read_json_object,
+    remove_leftovers,
     sha256_of_file,
     write_text,
 )
@@ -30,8 +30,6 @@ CONFIG = "config.json"
 REPORT = "report.html"
 MANIFEST = "manifest.json"  # of a checkpoint: the sha256 of its other files
 _LOCK = ".lock"
-# Temporary files left by a start that was killed while replacing a file (`base.files.atomic_file`).
-_LEFTOVERS = f"*.{'[0-9a-f]' * 32}{TEMPORARY_SUFFIX}"
 # Files that the programs write.
 _WRITTEN = (
     *("eval_results.txt", "predictions.json", "nbest_predictions.json", "null_odds.json", "test_results*.tsv"),
@@ -75,14 +73,14 @@ class RunFolder:
                 f"run folder {path} is no run's, but holds {files[0].name}, which a run would overwrite; choose a new "
                 "folder"
             )
+        self.path.mkdir(parents=True, exist_ok=True)
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
             self._lock = FileLock(self.path / _LOCK)
-            for leftover in self.path.glob(_LEFTOVERS):
-                leftover.unlink()
-        except (OSError, LockedError) as error:
-            fault = f"is in use by {error}" if isinstance(error, LockedError) else f"cannot be used ({error.strerror})"
-            raise UserError(f"run folder {path} {fault}; choose another, or wait for what uses it") from None
+        except LockedError as error:
+            raise UserError(
+                f"run folder {path} is in use by {error}; choose another, or wait for what uses it"
+            ) from None
+        remove_leftovers(self.path)
 
     def __enter__(self) -> RunFolder:
         return self
@@ -101,7 +99,7 @@ class RunFolder:
         """
         text = json.dumps({"identity": dict(identity), **record}, indent=2, default=str) + "\n"
         for name, contents in {**companions, CONFIG: text}.items():
-            write_whole(self.path / name, contents)
+            write_text(self.path / name, contents)
 
     def check(self, identity: Mapping[str, Any], sources: Mapping[str, str]) -> None:
         """Checks that this run is the one that the folder was created for.
@@ -115,13 +113,10 @@ class RunFolder:
         previous = read_config(self.path) if self._is_chief else None
         if previous is None or self._continue_with_changes:
             return
-        before, now = dict(previous["identity"]), dict(identity)
+        before, now, earlier = dict(previous["identity"]), dict(identity), previous.get("sources", {})
         for name, files in sources.items():
-            if before.get(name) != now.get(name):
-                earlier = previous.get("sources", {}).get(name)
-                before[name], now[name] = (
-                    (earlier, files) if earlier != files else (f"{files}, as then", "changed since")
-                )
+            if (theirs := before.get(name)) != (ours := now.get(name)):
+                before[name], now[name] = f"{earlier.get(name)}, {theirs}", f"{files}, {ours}"
         if differences := describe_differences(before, now):
             raise UserError(
                 f"run folder {self.path} holds a run with other settings ({differences}); "
@@ -180,14 +175,6 @@ def read_config(folder: Path) -> dict[str, Any] | None:
     if not isinstance(config.get("identity"), dict):
         raise UserError(f"{path} holds no settings of a run; choose another folder")
     return config
-
-
-def write_whole(path: Path, text: str, remedy: str = "make room or choose another --model_dir") -> None:
-    """Writes a text file that readers find complete or not at all. Raises `UserError` if it cannot be written."""
-    try:
-        write_text(path, text)
-    except OSError as error:
-        raise UserError(f"{path} cannot be written ({error.strerror}); {remedy}") from None
 
 
 def provenance() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Where telemetry goes: the console, line-based files, DLLogger's file and TensorBoard.
+"""Where telemetry goes besides metrics.jsonl: the console, DLLogger's file and TensorBoard.
 
 A failed write raises OSError or a TensorFlow error; `telemetry` handles it.
 """
@@ -6,9 +6,8 @@ A failed write raises OSError or a TensorFlow error; `telemetry` handles it.
 from __future__ import annotations
 
 import datetime
+import functools
 import json
-import math
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,38 +17,29 @@ from tqdm import tqdm
 
 from bert_tf.base.progress import Progress
 from bert_tf.base.tensorflow import tf
+from bert_tf.run.events import append_line
 
 
 class Console(Progress):
-    """The training's bar or lines. Without a phase it shows neither: before the training only `say` prints."""
+    """The training's bar or lines. Without a phase it shows neither."""
 
-    total: int  # always known here
+    bar = "{desc} {n_fmt}/{total_fmt} ETA {remaining}{postfix} |{bar}|"
+    line = "{desc}"  # made by `train`
 
     def __init__(self, total_updates: int, phase: str = "", update: int = 0):
-        super().__init__(
-            total=total_updates,
-            initial=update,
-            description=phase,
-            smoothing=0.1,
-            disable=not phase,
-            bar_format="{desc} {n_fmt}/{total_fmt} ETA {remaining}{postfix} |{bar}|",
-        )
-        self._metrics: dict[str, Any] = {}
-        self._printed_at = -math.inf  # the first line is printed immediately
+        super().__init__(total=total_updates, initial=update, description=phase, smoothing=0.1, disable=not phase)
 
     def train(self, update: int, metrics: dict[str, Any]) -> None:
-        self._metrics = metrics
-        self.update(update - self.done, " ".join(_texts(metrics, 1)))
-        if not self._bar.disable or update >= self.total:
-            self.flush()
-
-    def _line(self) -> str:
-        line = f"update {self.done:,} of {self.total:,}: {', '.join(_texts(self._metrics, 2))}"
-        if self.initial < self.done < self.total:
-            average_secs = (time.monotonic() - self.started_at) / (self.done - self.initial)
-            left = (self._metrics.get("update_secs") or average_secs) * (self.total - self.done)
-            line += f", {tqdm.format_interval(left)} left"
-        return line
+        is_first = self.n == self.initial
+        if self.is_plain:
+            texts, secs = _texts(metrics, 2), metrics.get("update_secs")
+            left = (
+                f", {tqdm.format_interval(secs * (self.total - update))} left" if secs and update < self.total else ""
+            )
+            self.set_description_str(f"update {update:,} of {self.total:,}: {', '.join(texts)}{left}", refresh=False)
+        self.update(update - self.n, " ".join(_texts(metrics, 1)))
+        if is_first or not self.is_plain:
+            self.refresh()
 
 
 # The metrics of a report that the console shows: name, short form for the bar, long form for lines.
@@ -73,17 +63,6 @@ def _texts(metrics: dict[str, Any], form: int) -> Iterator[str]:
             if name == "model_tflops" and abs(value) < 0.1:
                 value, text = 1000 * value, text.replace("TFLOP", "GFLOP")
             yield text.format(value)
-
-
-def append_line(path: Path, line: str) -> None:
-    """Appends a whole line; one cut off by a kill or a full disk before it does not spoil it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a+b") as file:  # closed after each line, so that a full disk is an error of this line
-        if file.seek(0, os.SEEK_END):
-            file.seek(-1, os.SEEK_END)
-            if file.read() != b"\n":
-                line = "\n" + line
-        file.write(f"{line}\n".encode())
 
 
 class DLLogger:
@@ -112,21 +91,13 @@ class TensorBoard:
     """The same numbers as scalars, in a subfolder of ``summaries`` for each split: train and eval."""
 
     def __init__(self, folder: Path):
-        self._folder = folder
-        self._writers: dict[str, Any] = {}
+        self._writer = functools.cache(lambda split: tf.summary.create_file_writer(str(folder / split)))
 
     def write(self, split: str, update: int, metrics: dict[str, Any]) -> None:
-        if split not in self._writers:
-            self._writers[split] = tf.summary.create_file_writer(str(self._folder / split))
-        writer = self._writers[split]
+        writer = self._writer(split)
         # Pinned to the host: a summary must not wait for a device or use its memory.
         with writer.as_default(step=update), tf.device("CPU:0"):
             for name, value in metrics.items():
                 if isinstance(value, (int, float)):
                     tf.summary.scalar(name, value)
         writer.flush()
-
-    def close(self) -> None:
-        writers, self._writers = self._writers, {}
-        for writer in writers.values():
-            writer.close()

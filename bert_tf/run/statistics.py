@@ -70,11 +70,9 @@ class UpdateStatistics:
         """Whether the next update is one of those that are timed (`TrainStep.agree`)."""
         return len(self._results) < 2
 
-    def add(self, result: UpdateResult, batch: Batch | None = None) -> None:
-        """Adds one update; with its `batch`, `read` also reports how full the rows were."""
+    def add(self, result: UpdateResult, batch: Batch) -> None:
+        """Adds one update and its batch."""
         self._results.append(result)
-        if batch is None or not batch.num_rows:
-            return
         self._num_tokens += batch.num_tokens
         self._num_rows += batch.num_rows
         self._num_positions += batch.num_rows * batch.features["input_ids"].shape[-1]
@@ -170,30 +168,25 @@ class LossWatch:
         self._recent: collections.deque[float] = collections.deque(maxlen=_RECENT_REPORTS)
         self._may_be_stuck = self._may_jump = True
 
-    def add(self, update: int, loss: float) -> list[str]:
-        """Adds a report: the mean loss of the updates since the last report, up to `update`; returns warnings."""
-        warnings: list[str] = []
-        if self._may_be_stuck and loss < self._start_loss - _PROGRESS_NATS:
-            self._may_be_stuck = False
-        if self._may_be_stuck and update >= self._due:
-            self._may_be_stuck = False
-            warnings.append(
+    def add(self, update: int, loss: float) -> str | None:
+        """Adds a report: the mean loss of the updates since the last report, up to `update`; returns a warning."""
+        warning, recent = None, self._recent
+        is_stuck = not loss < self._start_loss - _PROGRESS_NATS
+        if self._may_be_stuck and is_stuck and update >= self._due:
+            warning = (
                 f"after {update:,} updates the loss is {loss:.2f} and still near {self._start_loss:.2f}, the loss of a "
                 f"model that has learned nothing; {_CAUSES} (or too low a rate)"
             )
-        if self._may_jump and self._is_jump(loss):
-            self._may_jump = False
-            warnings.append(
-                f"the loss is {loss:.2f} at update {update:,} and was between {min(self._recent):.2f} and "
-                f"{max(self._recent):.2f} in the last {len(self._recent)} reports; {_CAUSES}. If it stays there, start "
-                "again from an earlier checkpoint with a lower rate"
-            )
+        self._may_be_stuck &= is_stuck and not warning
+        if self._may_jump and len(recent) >= _JUDGED_FROM:
+            low, high = min(recent), max(recent)
+            if loss > high + max(_JUMP_NATS, high - low):
+                self._may_jump = False
+                warning = (
+                    f"the loss is {loss:.2f} at update {update:,} and was between {low:.2f} and {high:.2f} in the last "
+                    f"{len(recent)} reports; {_CAUSES}. If it stays there, start again from an earlier checkpoint with "
+                    "a lower rate"
+                )
         if math.isfinite(loss):
-            self._recent.append(loss)
-        return warnings
-
-    def _is_jump(self, loss: float) -> bool:
-        if len(self._recent) < _JUDGED_FROM:
-            return False
-        low, high = min(self._recent), max(self._recent)
-        return loss > high + max(_JUMP_NATS, high - low)
+            recent.append(loss)
+        return warning

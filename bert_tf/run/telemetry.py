@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import json
-import math
 import sys
 import threading
 import time
@@ -17,18 +16,20 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bert_tf.base.errors import first_line
+from bert_tf.base.errors import UserError, first_line
 from bert_tf.base.files import write_text
 from bert_tf.base.machine.hardware import memory_peak_mib
+from bert_tf.base.progress import print_beside_bars
 from bert_tf.base.tensorflow import tf
-from bert_tf.run.events import METRICS
-from bert_tf.run.run_folder import write_whole
-from bert_tf.run.sinks import Console, DLLogger, TensorBoard, append_line
+from bert_tf.run.events import METRICS, append_line, strict
+from bert_tf.run.sinks import Console, DLLogger, TensorBoard
 
 # The reasons given to `Telemetry.end` by a run that is finished: at its last update, or without a better score.
 DONE, CONVERGED = "done", "early_stopping"
 
-_DLLOGGER_TRAIN_NAMES = ("throughput_train", "mlm_loss", "nsp_loss", "total_loss", "learning_rate", "loss_scaler")
+# What NVIDIA's programs log of an update -> our name.
+_SAME_NAMES = ("throughput_train", "mlm_loss", "nsp_loss", "total_loss", "learning_rate", "loss_scaler")
+_DLLOGGER_TRAIN_NAMES = {**dict(zip(_SAME_NAMES, _SAME_NAMES)), "avg_loss_step": "total_loss"}
 
 
 def _device_peak_mib() -> float:
@@ -91,70 +92,55 @@ class Telemetry:
     ) -> None:
         """Starts or continues the log. `update` is the number of updates already applied.
 
-        Further fields are recorded as they are. These are also used here, if given: ``device``,
-        ``num_ranks``, ``global_batch_size``, ``flops_per_sequence`` (for TFLOP/s) and ``peak_tflops``
+        Further fields are recorded as they are. These are also used here: ``device``, ``num_ranks``,
+        ``global_batch_size``, ``flops_per_sequence`` (for TFLOP/s) and, if it is known, ``peak_tflops``
         (of all devices together, for MFU).
         """
         self._first_update = self._last_update = update
         self._static = fields
         total, source = total_updates, str(resumed_from) if resumed_from else None
-        record = dict(phase=phase, update=update, total_updates=total, resumed_from=source, **fields)
+        record = {"phase": phase, "update": update, "total_updates": total, "resumed_from": source, **fields}
         self._record("start", record)
         self._log("PARAMETER", record)
         self._console = Console(total, phase, update)
-        ranks, remaining = fields.get("num_ranks", 1), max(total - update, 0)
-        where = f"on {ranks:,} rank{'s' if ranks > 1 else ''} ({fields.get('device')})"
+        ranks, size = fields["num_ranks"], fields["global_batch_size"]
+        where = f"on {ranks:,} rank{'s' if ranks > 1 else ''} ({fields['device']})"
+        plan = f"{total:,} updates of {size:,} sequences {where}; everything goes to {self.run_folder}"
         if source:
-            self.note(
-                f"{phase}: going on from {source}: {update:,} of {total:,} updates done, {remaining:,} to go {where}"
-            )
-        else:
-            size = fields.get("global_batch_size", 0)
-            self.note(
-                f"{phase}: {remaining:,} updates of {size:,} sequences {where}; everything goes to {self.run_folder}"
-            )
+            left = max(total - update, 0)
+            plan = f"going on from {source}: {update:,} of {total:,} updates done, {left:,} to go {where}"
+        self.note(f"{phase}: {plan}")
 
     @_on_chief
     def train(self, update: int, **metrics: Any) -> None:
         """Records the state after `update` updates; names as in metrics.jsonl.
 
-        ``throughput_train`` is global sequences/s since the last call. Adds ``memory_peak_mib``, and
-        ``model_tflops`` (all ranks together) and ``mfu`` if they are known.
+        ``throughput_train`` is global sequences/s since the last call. Adds ``memory_peak_mib``, ``model_tflops`` (all
+        ranks together), and ``mfu`` if it is known.
         """
-        rate, flops = metrics.get("throughput_train", math.nan), self._static.get("flops_per_sequence")
-        if "throughput_train" in metrics and flops:
-            # Instances that share a row share its work.
-            metrics["model_tflops"] = rate / metrics.get("instances_per_row", 1.0) * flops / 1e12
-            if peak := self._static.get("peak_tflops"):
-                metrics["mfu"] = metrics["model_tflops"] / peak
+        rate = metrics["throughput_train"]
+        # Instances that share a row share its work.
+        rows = rate / metrics.get("instances_per_row", 1.0)
+        metrics["model_tflops"] = rows * self._static["flops_per_sequence"] / 1e12
+        if peak := self._static.get("peak_tflops"):
+            metrics["mfu"] = metrics["model_tflops"] / peak
         metrics["memory_peak_mib"] = round(_device_peak_mib(), 1)
-        if update > self._last_update and 0 < rate < math.inf:
+        if update > self._last_update:
             self._rates.append((update - self._last_update, rate))
         self._last_update, self._last_train = update, metrics
-        self._record("train", dict(update=update, **metrics))
-        self._write("TensorBoard", self._tensorboard.write, "train", update, metrics)
-        data = {name: metrics[name] for name in _DLLOGGER_TRAIN_NAMES if name in metrics}
-        if "total_loss" in metrics:
-            data["avg_loss_step"] = metrics["total_loss"]
-        self._log([update], data)
+        theirs = {name: metrics[ours] for name, ours in _DLLOGGER_TRAIN_NAMES.items() if ours in metrics}
+        self._publish("train", "train", update, metrics, theirs)
         self._console.train(update, metrics)
 
     @_on_chief
     def evaluation(self, update: int, **metrics: Any) -> None:
         """Records held-out results after `update` updates (accuracies, losses, f1, ...)."""
         self._last_evaluation = metrics
-        self._record("evaluation", dict(update=update, **metrics))
-        self._write("TensorBoard", self._tensorboard.write, "eval", update, metrics)
-        self._log([update], metrics)
+        self._publish("evaluation", "eval", update, metrics, metrics)
         # The program has already printed how fast it was, under NVIDIA's names; without labels that is all there is.
         left_out = ("global_step", "latency_", "throughput_")
-        shown = ", ".join(
-            f"{name} = {value:.5g}" if isinstance(value, float) else f"{name} = {value}"
-            for name, value in metrics.items()
-            if not name.startswith(left_out)
-        )
-        self._console.flush()
-        if shown:
+        figures = [f"{name} = {value:.5g}" for name, value in metrics.items() if not name.startswith(left_out)]
+        if shown := ", ".join(figures):
             self.note(f"evaluation at update {update:,}: {shown}")
 
     @_on_chief
@@ -163,7 +149,7 @@ class Telemetry:
         if scores:
             scores = {**scores, "global_step": update}
             lines = "".join(f"{name} = {value}\n" for name, value in scores.items())
-            write_whole(self.run_folder / "eval_results.txt", lines)
+            write_text(self.run_folder / "eval_results.txt", lines)
         if scores or speed:
             self.evaluation(update, **scores, **speed)
 
@@ -175,15 +161,16 @@ class Telemetry:
         self.note(f"checkpoint of update {update:,} saved in {write_secs:.1f} s, training waited {secs:.1f} s: {path}")
 
     @_on_chief
-    def warning(self, message: str) -> None:
-        """Shows `message` on stderr and records it."""
-        self._record("warning", {"update": self._last_update, "message": message})
-        self._console.say(f"warning: {message}", sys.stderr)
+    def warning(self, *messages: str) -> None:
+        """Shows each message on stderr and records it."""
+        for message in messages:
+            self._record("warning", {"update": self._last_update, "message": message})
+            print_beside_bars(f"warning: {message}")
 
     @_on_chief
     def note(self, message: str) -> None:
         """Prints a line without tearing the bar. Not recorded."""
-        self._console.say(message, sys.stdout)
+        print_beside_bars(message, sys.stdout)
 
     @_on_chief
     def end(self, reason: str = DONE, *, total_secs: float = 0.0) -> None:
@@ -195,17 +182,14 @@ class Telemetry:
         # The first report, which includes compilation, counts only if there is no other.
         rates = self._rates[1:] or self._rates
         average = sum(num for num, _ in rates) / sum(num / rate for num, rate in rates) if rates else None
-        num_sequences = (self._last_update - self._first_update) * self._static.get("global_batch_size", 0)
-        record = dict(
-            reason=reason,
-            update=self._last_update,
-            total_secs=round(total_secs, 3),
-            num_sequences=num_sequences,
-            throughput_train=average,
-        )
-        self._console.close()
+        num_sequences = (self._last_update - self._first_update) * self._static["global_batch_size"]
+        times = {"total_secs": round(total_secs, 3), "num_sequences": num_sequences, "throughput_train": average}
+        record = {"reason": reason, "update": self._last_update, **times}
+        self.close()
         self._record("end", record)
-        self._write("training_summary.txt", self._write_summary, record)
+        summary = self.run_folder / "training_summary.txt"
+        if self._last_train or not summary.exists():  # that of a finished run that is started again is still valid
+            self.write(summary.name, self._write_summary, summary, record)
         final = {"throughput_train": average, "total_loss": self._last_train.get("total_loss"), **self._last_evaluation}
         self._log([], {name: value for name, value in final.items() if value is not None})
         if reason != DONE:
@@ -216,9 +200,8 @@ class Telemetry:
             self.note(f"Throughput Average (sequences/sec) with overhead = {num_sequences / total_secs:0.2f}")
         if average is not None:
             self.note(f"Throughput Average (sequences/sec) = {average:0.2f}")
-        self.close()
 
-    def _write_summary(self, record: dict[str, Any]) -> None:
+    def _write_summary(self, path: Path, record: dict[str, Any]) -> None:
         # NVIDIA's and Google's TF2 code leaves a JSON file with this name and the first two keys
         # for tools that collect results.
         summary = {
@@ -228,43 +211,36 @@ class Telemetry:
             "last_train_metrics": self._last_train,
             "eval_metrics": self._last_evaluation,
         }
-        path = self.run_folder / "training_summary.txt"
-        if not self._last_train and path.exists():
-            return  # a finished run was started again: its earlier summary is still valid
-        write_text(path, json.dumps(_strict(summary), indent=4) + "\n")
+        write_text(path, json.dumps(strict(summary), indent=4) + "\n")
 
     def close(self) -> None:
-        """Closes the bar and TensorBoard's files. Called by `end` and at the end of a ``with`` block."""
+        """Closes the bar. Called by `end` and at the end of a ``with`` block."""
         self._console.close()
-        self._write("TensorBoard", self._tensorboard.close)
+
+    def _publish(
+        self, event: str, split: str, update: int, metrics: dict[str, Any], for_dllogger: dict[str, Any]
+    ) -> None:
+        """Sends the numbers of an update to all sinks; `split` is their part of TensorBoard's folder."""
+        self._record(event, {"update": update, **metrics})
+        self.write("TensorBoard", self._tensorboard.write, split, update, metrics)
+        self._log([update], for_dllogger)
 
     def _record(self, event: str, fields: dict[str, Any]) -> None:
         record = {"event": event, "time_unix": round(time.time(), 3), **fields}
-        self._write(METRICS, append_line, self.run_folder / METRICS, json.dumps(_strict(record)))
+        self.write(METRICS, append_line, self.run_folder / METRICS, json.dumps(strict(record)))
 
     def _log(self, step: str | list[int], data: dict[str, Any]) -> None:
         if self._dllogger:
-            self._write("DLLogger", self._dllogger.log, step, data)
+            self.write("DLLogger", self._dllogger.log, step, data)
 
-    def _write(self, sink: str, write: Callable[..., None], *arguments: Any) -> None:
-        """write(*arguments); a `sink`'s first failure becomes a warning, and later writes are still attempted."""
+    def write(self, what: str, write: Callable[..., None], *arguments: Any) -> None:
+        """write(*arguments); the first failure becomes a warning that names `what`; later writes are attempted."""
         try:
             write(*arguments)
-        except (OSError, tf.errors.OpError) as error:
-            if sink not in self._failed:
-                self._failed.append(sink)
-                self._console.say(
-                    f"warning: cannot write {sink} ({first_line(error)}); the training goes "
-                    f"on, and what it logs there from update {self._last_update:,} is lost until "
-                    "writing works again",
-                    sys.stderr,
+        except (OSError, UserError, tf.errors.OpError) as error:
+            if what not in self._failed:
+                self._failed.append(what)
+                print_beside_bars(
+                    f"warning: cannot write {what} ({first_line(error)}); the training goes on, and what belongs there "
+                    f"from update {self._last_update:,} on is lost until writing works again"
                 )
-
-
-def _strict(value: Any) -> Any:
-    """JSON has no NaN: non-finite numbers become the texts "NaN", "Infinity" and "-Infinity", at any depth."""
-    if isinstance(value, dict):
-        return {name: _strict(item) for name, item in value.items()}
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value

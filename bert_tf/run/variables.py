@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Callable, NamedTuple
 
@@ -85,32 +85,22 @@ def open_checkpoint(prefix: str | Path) -> StoredWeights:
     return StoredWeights(str(prefix), {name: shapes[name] for name in sorted(shapes)}, read)
 
 
-def num_layers(names: Iterable[str]) -> int:
-    return len({name.split("/")[2] for name in names if name.startswith("bert/encoder/layer_")})
-
-
 def check_encoder(stored: StoredWeights, names: Collection[str], remedy: str) -> None:
     """Checks that the stored encoder is that of the model with the variables `names`, either with or without a pooler.
 
     Raises:
       UserError: it lacks a variable or has one that the model does not have; the message ends with `remedy`.
     """
-    theirs, ours = num_layers(stored.shapes), num_layers(names)
-    needed, found = (
+    theirs, ours = (
         [name for name in those if name.startswith("bert/") and not name.startswith("bert/pooler/")]
-        for those in (names, stored.shapes)
+        for those in (stored.shapes, names)
     )
-    lacking = [name for name in needed if name not in stored.shapes]
-    extra = [name for name in found if name not in names]
-    if not (lacking or extra):
-        return
-    if not theirs:
-        fault = f"has no layers, only {enumerate_names(list(stored.shapes))}"
-    elif theirs != ours:
-        fault = f"has {theirs} layers, the model {ours}"
-    else:
-        fault = f"lacks {enumerate_names(lacking)}" if lacking else f"also has {enumerate_names(extra)}"
-    raise UserError(f"{stored.source}: its encoder is not the model's: it {fault}; {remedy}")
+    lacking = [name for name in ours if name not in stored.shapes]
+    faults = [f"it lacks {enumerate_names(lacking)}"] if lacking else []
+    if extra := [name for name in theirs if name not in names]:
+        faults.append(f"it also has {enumerate_names(extra)}")
+    if faults:
+        raise UserError(f"{stored.source}: its encoder is not the model's: {', '.join(faults)}; {remedy}")
 
 
 def enumerate_names(names: Sequence[str]) -> str:
@@ -125,21 +115,21 @@ def load_weights(stored: StoredWeights, variables: Sequence[tf.Variable], vocab_
       UserError: a variable's shape differs; then nothing has been assigned.
     """
     shapes, named = stored.shapes, named_variables(variables)
-    for name, variable in named.items():
-        has_vocabulary_rows, expected = weight_of_slot(name) in _VOCABULARY_ROWS, list(variable.shape)
-        if has_vocabulary_rows:
-            expected[0] = vocab_size
-        if name in shapes and shapes[name] != expected:
-            hint = "they are of another model size, or of a task with other labels"
-            if has_vocabulary_rows and shapes[name][1:] == expected[1:]:
-                hint = "the vocabulary does not belong to these weights"
-            raise UserError(f"{stored.source}: {name} is {shapes[name]}, the model wants {expected}: {hint}")
     loaded = [name for name in named if name in shapes]
+    of_vocabulary = {name for name in loaded if weight_of_slot(name) in _VOCABULARY_ROWS}
+    for name in loaded:
+        expected = list(named[name].shape)
+        if name in of_vocabulary:
+            expected[0] = vocab_size
+        if shapes[name] != expected:
+            raise UserError(
+                f"{stored.source}: {name} is {shapes[name]}, the model wants {expected}: they are of another model "
+                "size or vocabulary, or of a task with other labels"
+            )
     for name in loaded:
         value = stored.read(name)
-        missing_rows = named[name].shape[0] - value.shape[0] if value.ndim else 0
-        if missing_rows:
-            value = np.pad(value, [(0, missing_rows)] + [(0, 0)] * (value.ndim - 1))
+        if name in of_vocabulary:
+            value = np.pad(value, [(0, named[name].shape[0] - vocab_size), *[(0, 0)] * (value.ndim - 1)])
         named[name].assign(value)
     return LoadReport(
         loaded, [name for name in named if name not in shapes], [name for name in shapes if name not in named]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import math
+import operator
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Callable, TypeVar, Union
 
@@ -16,6 +16,8 @@ LARGEST = 100_000_000
 
 Number = Union[int, float]
 Values = TypeVar("Values")
+# Of the attributes at_least, above, at_most and below.
+_COMPARISONS = (("of at least", operator.ge), ("above", operator.gt), ("at most", operator.le), ("below", operator.lt))
 _PARSE: dict[str, Callable[[str], Any]] = {"bool": parse_switch, "int": parse_whole, "float": parse_number, "str": str}
 
 
@@ -55,8 +57,11 @@ class Setting:
     bare: Any = None
 
     @property
-    def _highest(self) -> Number | None:
-        return LARGEST if self.kind == "int" and self.at_most is None else self.at_most
+    def _bounds(self) -> list[tuple[str, Callable[[Any, Any], bool], Number]]:
+        """The limits of a number: in words, as a comparison, and themselves."""
+        highest = LARGEST if self.kind == "int" and self.at_most is None else self.at_most
+        limits = (self.at_least, self.above, highest, self.below)
+        return [(*kind, limit) for kind, limit in zip(_COMPARISONS, limits) if limit is not None]
 
     @property
     def rule(self) -> str:
@@ -67,16 +72,8 @@ class Setting:
             return f"one of {', '.join(map(str, self.choices))}"
         if self.kind == "str":
             return "a text, not empty"
-        bounds = (
-            ("of at least", self.at_least),
-            ("above", self.above),
-            ("at most", self._highest),
-            ("below", self.below),
-        )
         shown = ", and ".join(
-            f"{words} {bound:,}" if isinstance(bound, int) else f"{words} {bound:g}"
-            for words, bound in bounds
-            if bound is not None
+            f"{words} {bound:,}" if isinstance(bound, int) else f"{words} {bound:g}" for words, _, bound in self._bounds
         )
         kind = "a whole number" if self.kind == "int" else "a number"
         return f"{kind} {shown}".rstrip() + (f", or {self.word}" if self.word else "")
@@ -98,12 +95,7 @@ class Setting:
             return value in self.choices
         if self.kind not in ("int", "float"):
             return True
-        return (
-            (self.at_least is None or value >= self.at_least)
-            and (self.above is None or value > self.above)
-            and value <= (math.inf if self._highest is None else self._highest)  # not a number is refused, too
-            and (self.below is None or value < self.below)
-        )
+        return value == value and all(compare(value, bound) for _, compare, bound in self._bounds)  # NaN is refused
 
     def refusal(self, name: str, value: Any) -> UserError:
         """The error for a value that does not follow the rule; `name` is what the user calls the setting."""

@@ -44,10 +44,6 @@ class BatchSplit(NamedTuple):
     def global_batch_size(self) -> int:
         return self.rows_per_rank * self.num_ranks
 
-    def with_micro_batch(self, size: int) -> BatchSplit:
-        """The same rows in micro-batches of `size`, which must divide their number."""
-        return self._replace(micro_batch_size=size, num_accumulation_steps=self.rows_per_rank // size)
-
 
 Config = TypeVar("Config", bound="TrainingConfig")
 

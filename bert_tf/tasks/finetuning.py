@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Callable, ClassVar, NamedTuple
 import numpy as np
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.files import write_text
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.heads import Head
 from bert_tf.memory.plan import Workload
-from bert_tf.run.run_folder import write_whole
 from bert_tf.settings.programs import FinetuningOptions
 from bert_tf.settings.training import FinetuningConfig
 from bert_tf.tasks.rows import CACHE_VERSION, Arrays, TaskRows, cached_arrays, content_key
@@ -319,7 +319,7 @@ class FinetuningTask(Task):
         for use in [use for use in self.files if use != TRAIN]:
             predicted, concluded = self._conclude(predictor, use, update)
             for name, text in concluded.files.items():
-                write_whole(telemetry.run_folder / name, text)
+                write_text(telemetry.run_folder / name, text)
             written = [f"{concluded.about}: {telemetry.run_folder / name}" for name in list(concluded.files)[:1]]
             for line in [*predicted.describe_speed(), *written, *concluded.notes]:
                 telemetry.note(line)

@@ -16,7 +16,7 @@ import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.ranks.workers import Workers
-from bert_tf.run.evaluations import Evaluations, read_evaluations
+from bert_tf.run.evaluations import EVALUATIONS, Evaluations, read_evaluations
 from bert_tf.run.telemetry import Telemetry
 
 
@@ -91,7 +91,9 @@ class Evaluator:
                 self._telemetry.evaluation(update, **scores, evaluation_secs=time.monotonic() - started)
                 if how.main_score not in scores:
                     raise UserError(f"--eval_steps: the held-out data give no {how.main_score}; use data that do")
-                self._add(update, scores[how.main_score])
+                by_update = {**self._known.by_update, update: scores[how.main_score]}
+                self._known = dataclasses.replace(self._known, by_update=by_update)
+                self._telemetry.write(EVALUATIONS, self._known.write, self._folder)
         self._share()
         if self.has_converged:
             self._telemetry.note(
@@ -103,13 +105,6 @@ class Evaluator:
     @property
     def has_converged(self) -> bool:
         return self._patience is not None and self._num_since_best >= self._patience
-
-    def _add(self, update: int, score: float) -> None:
-        self._known = dataclasses.replace(self._known, by_update={**self._known.by_update, update: score})
-        try:
-            self._known.write(self._folder)
-        except OSError as error:
-            self._telemetry.warning(f"the evaluation of update {update:,} could not be written ({error.strerror})")
 
     def _share(self) -> None:
         known = self._known

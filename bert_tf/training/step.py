@@ -31,7 +31,7 @@ import numpy as np
 from bert_tf.base.errors import UserError
 from bert_tf.base.tensorflow import tf
 from bert_tf.memory.plan import micro_batches_at_once
-from bert_tf.memory.split import out_of_memory
+from bert_tf.memory.split import OutOfMemoryError
 from bert_tf.model.losses import Features, Objective
 from bert_tf.model.randomness import DropoutKey, update_key
 from bert_tf.optimizer.update_rules import gradient_norms
@@ -113,8 +113,7 @@ class TrainStep:
           UserError: ranks disagree about the position in the data, or the memory is too small.
         """
         update = self.agree(features, batch_number, **options)
-        waits = self._workers.keep_alive() if update.is_long else contextlib.nullcontext()
-        with _naming_a_shortage(update), waits:
+        with self._workers.keep_alive() if update.is_long else contextlib.nullcontext():
             sums = self.sum_gradients(update)
         return self.apply(update, sums)
 
@@ -161,7 +160,7 @@ class TrainStep:
         """This rank's gradients and metrics.
 
         Raises:
-          tf.errors.ResourceExhaustedError: the memory is too small; TensorFlow may notice that only later.
+          OutOfMemoryError: the memory is too small; unless the update is timed, that may be noticed only later.
         """
         started = time.monotonic()
         num_accumulation_steps, micro_batch_size = update.shape
@@ -170,16 +169,17 @@ class TrainStep:
         loss_weights = tf.constant(num_accumulation_steps * self._workers.size / update.totals_K, tf.float32)
         per_rank = update.num_micro_batches or num_accumulation_steps
         first_row = self._workers.rank * per_rank * micro_batch_size
-        gradients, metrics_M = self._sum(
-            update.features,
-            loss_weights,
-            self._loss_scale.scale,
-            tf.constant(update_key(self._seed, update.batch_number)),
-            tf.constant(first_row, tf.int64),
-            None if update.num_micro_batches is None else tf.constant(update.num_micro_batches),
-        )
-        if update.is_timed:
-            metrics_M.numpy()  # waits for the device
+        with _naming_a_shortage(update):
+            gradients, metrics_M = self._sum(
+                update.features,
+                loss_weights,
+                self._loss_scale.scale,
+                tf.constant(update_key(self._seed, update.batch_number)),
+                tf.constant(first_row, tf.int64),
+                None if update.num_micro_batches is None else tf.constant(update.num_micro_batches),
+            )
+            if update.is_timed:
+                metrics_M.numpy()  # waits for the device
         ended = time.monotonic()
         return GradientSums(gradients, metrics_M, ended - started, ended)
 
@@ -300,4 +300,4 @@ def _naming_a_shortage(update: AgreedUpdate) -> Iterator[None]:
     try:
         yield
     except tf.errors.ResourceExhaustedError as error:
-        raise out_of_memory(update.shape[1], error) from None
+        raise OutOfMemoryError(update.shape[1], error) from None

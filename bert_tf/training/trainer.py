@@ -12,11 +12,12 @@ import numpy as np
 
 from bert_tf import report
 from bert_tf.base.errors import UserError
+from bert_tf.base.files import remove_leftovers
 from bert_tf.base.signals import STARTED_AT, noted_stop_signals
 from bert_tf.base.tensorflow import keras, tf
 from bert_tf.batches.batches import Batch
 from bert_tf.memory.plan import Workload
-from bert_tf.memory.split import TRIAL_UPDATES, halve, out_of_memory
+from bert_tf.memory.split import TRIAL_UPDATES, OutOfMemoryError, halve
 from bert_tf.model.losses import Features
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
@@ -31,7 +32,7 @@ from bert_tf.settings.training import TrainingConfig, compute_dtype
 from bert_tf.training.evaluation import Evaluation, Evaluator
 from bert_tf.training.record import DivergedError, describe_divergence, max_skips, run_record
 from bert_tf.training.state import BackgroundWriter, TrainState
-from bert_tf.training.step import AgreedUpdate, GradientSums, TrainStep
+from bert_tf.training.step import GradientSums, TrainStep
 
 # Ranks whose updates take this long may differ so much that some would exceed the all-reduce's time limit:
 # they first wait for each other in `Workers.keep_alive`.
@@ -155,16 +156,14 @@ class Trainer:
             warmup_steps=training.warmup_steps,
             flops_per_sequence=training.flops_per_sequence,
         )
-        for warning in training.warnings:
-            self._telemetry.warning(warning)
+        self._telemetry.warning(*training.warnings)
 
     def _resume_or_initialise(self) -> Path | None:
         """On the chief: restores the newest sound checkpoint and returns it, or fills the model for a new run."""
         checkpoints, telemetry = self._checkpoints, self._telemetry
-        checkpoints.remove_leftovers()  # saving does this too, but a finished run does not save
+        remove_leftovers(checkpoints.folder)
         newest, complaints = checkpoints.newest_sound()
-        for complaint in complaints:
-            telemetry.warning(complaint)
+        telemetry.warning(*complaints)
         if newest is None and complaints:
             raise UserError(
                 f"no checkpoint in {checkpoints.folder} is sound; remove that folder to start this run "
@@ -253,9 +252,15 @@ class Trainer:
         usually killed instead; there only the plan decides. Packed rows, whose split is fixed, are not tried.
         """
         while self._num_trials:
-            update = self._step.agree(self._split_again(features), batch_number, **options)
-            with self._workers.keep_alive():
-                sums = self._try_to_sum(update)
+            # Timed, so that a device whose memory is too small reports that now.
+            update = self._step.agree(self._split_again(features), batch_number, **{**options, "is_timed": True})
+            sums: GradientSums | None = None
+            try:
+                with self._workers.keep_alive():
+                    sums = self._step.sum_gradients(update)
+            except OutOfMemoryError:
+                if self._split.micro_batch_size == 1:
+                    raise
             if not self._workers.gather(np.array([sums is None], np.float64)).any():
                 self._num_trials -= 1
                 assert sums
@@ -274,17 +279,6 @@ class Trainer:
             return features
         return {name: tf.reshape(values, [*self._split.shape, *values.shape[2:]]) for name, values in features.items()}
 
-    def _try_to_sum(self, update: AgreedUpdate) -> GradientSums | None:
-        """This rank's sums; None if the memory is too small."""
-        try:
-            sums = self._step.sum_gradients(update)
-            sums.metrics_M.numpy()  # waits for the device, which may only then report that its memory is too small
-            return sums
-        except tf.errors.ResourceExhaustedError as error:
-            if self._split.micro_batch_size == 1:
-                raise out_of_memory(1, error) from None
-            return None
-
     def _log(self) -> None:
         state, watch = self.state, self._training.watch
         figures, last = self._statistics.read(self._config.global_batch_size)
@@ -294,7 +288,7 @@ class Trainer:
             self._writer.wait()
             records = self._training.name_records(state.batches_consumed - 1)
             raise DivergedError(describe_divergence(state, last.norm_by_variable.numpy(), records, self._checkpoints))
-        for warning in watch.add(self._applied, figures["total_loss"]) if watch else ():
+        if watch and (warning := watch.add(self._applied, figures["total_loss"])):
             self._telemetry.warning(warning)
 
     def _evaluate(self) -> bool:
@@ -312,8 +306,7 @@ class Trainer:
             known = read_evaluations(checkpoints.folder) if self._workers.is_chief else None
             if known and known.best not in (None, last):
                 path, complaints = checkpoints.best_sound()
-                for complaint in complaints:
-                    self._telemetry.warning(complaint)
+                self._telemetry.warning(*complaints)
                 assert path
                 state.restore(checkpoints, path)
                 update = state.updates_applied
@@ -331,10 +324,7 @@ class Trainer:
             self._writer.save(self.state, self._training.identity, is_last=is_last)
 
     def _renew_report(self) -> None:
-        """(Re)writes the run's own report.html, on the chief; a failure is only a warning."""
+        """(Re)writes the run's own report.html, on the chief."""
         folder = self._folder.path
-        try:
-            if self._workers.is_chief:
-                report.write_page([folder], folder / REPORT, title=folder.name)
-        except OSError as error:
-            self._telemetry.warning(f"{folder / REPORT} could not be written ({error.strerror})")
+        if self._workers.is_chief:
+            self._telemetry.write(REPORT, report.write_page, [folder], folder / REPORT, folder.name)

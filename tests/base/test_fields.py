@@ -14,11 +14,11 @@ from tests.refusals import refused
 LONG = "x" * 500
 
 
-@pytest.mark.parametrize("value, shown", [("NaN", "NaN"), ("-Infinity", "-Infinity"), ("[1, 1e999]", "Infinity")])
-def test_a_file_with_a_number_that_json_does_not_have_is_refused_by_field(tmp_path, value, shown):
+@pytest.mark.parametrize("value", ["NaN", "-Infinity", "1e999"])
+def test_a_file_with_a_number_that_json_does_not_have_is_refused(tmp_path, value):
     file = tmp_path / "config.json"
-    file.write_text(f'{{"sizes": {{"rate": {value}}}}}')
-    refused(f"^{file}: the field 'rate' is {shown}, which is no number of JSON", read_json_object, file, "")
+    file.write_text(f'{{"sizes": {{"rate": [1, {value}]}}}}')
+    refused(f"^{file} is not valid JSON .{value} is no number of JSON", read_json_object, file, "")
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,10 @@ from bert_tf.base.files import (
     check_output,
     decoded_lines,
     read_json_object,
-    sha256_of_file,
     split_paths,
     write_text,
 )
 from bert_tf.base.formats import HEAD_BYTES, what_is_not_text
-from bert_tf.base.locks import FileLock
 from bert_tf.tasks.rows import content_key
 from bert_tf.tasks.squad import examples as squad
 from tests.refusals import refused
@@ -188,6 +186,3 @@ def test_only_a_file_of_ours_or_an_empty_one_may_be_overwritten(tmp_path):
 def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "config.json")
     refused("config.json cannot be read .Is not a file.; look", read_json_object, tmp_path / "config.json", "look")
-    for function in (sha256_of_file, FileLock):
-        with pytest.raises(OSError, match="Is not a file"):
-            function(tmp_path / "config.json")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 from bert_tf.base import progress
-from bert_tf.base.progress import Progress
+from bert_tf.base.progress import Progress, print_beside_bars
 
 
 def test_an_iterable_ends_with_one_line(capsys):
@@ -18,8 +18,16 @@ def test_work_by_hand_counts_from_what_was_done_before(capsys, monkeypatch):
     monkeypatch.setattr(progress, "PLAIN_LINE_INTERVAL_SECS", 0.0)
     with Progress(total=4_168_810, initial=1_000_000, unit="B", description="download") as bar:
         bar.update(1_084_405, "7 documents")
-    (line,) = capsys.readouterr().err.splitlines()  # nothing new is left for the end
+    line, *_ = capsys.readouterr().err.splitlines()
     assert line.startswith("download: 2.08M of 4.17MB, ") and "B/s, " in line and line.endswith(" s left, 7 documents")
+
+
+def test_a_clock_that_stands_still_and_more_work_than_announced(capsys, monkeypatch):
+    monkeypatch.setattr("time.time", lambda: 7.0)
+    with Progress(total=2, unit="files", description="reading") as bar:
+        bar._time = lambda: bar.start_t
+        bar.update(3)
+    assert "reading: 3 of 3 files, " in capsys.readouterr().err
 
 
 def test_disabled_it_prints_nothing(capsys):
@@ -32,4 +40,4 @@ def test_a_stream_that_cannot_be_written_does_not_stop_the_work():
         def write(self, _):
             raise OSError("no space left")
 
-    Progress(disable=True).say("text", Full())
+    print_beside_bars("text", Full())

@@ -163,6 +163,7 @@ def with_a_nan():
             {"config": dataclasses.replace(CONFIG, intermediate_size=48)},
             "lacks .*layer_0/intermediate/dense/kernel .16, 48., .*or has other shapes",
         ),
+        (complete, {"config": dataclasses.replace(CONFIG, num_hidden_layers=1)}, "also has .*layer_1.*; name a"),
         (with_a_nan, {}, "not finite"),
         (complete, {"vocab": [*VOCAB, "more"]}, f"has {len(VOCAB) + 1} pieces"),
     ],

@@ -13,7 +13,6 @@ from bert_tf.base.machine.hardware import GIB
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.google import read_checkpoint
 from bert_tf.memory import plan as memory
-from bert_tf.memory import split
 from bert_tf.memory.plan import Workload, find_device, largest_micro_batch, plan, predict
 from bert_tf.memory.split import settle
 from bert_tf.model.heads import ClassifierModel, MaskedWordModel, PretrainingModel, SpanModel
@@ -157,10 +156,10 @@ def test_the_flags_of_a_split():
     assert choose(8) == BatchSplit(8, 1, 2) and choose(8, 4) == BatchSplit(8, 4, 2)
     assert choose(AUTO, None, 64) == BatchSplit(16, 2, 2)
     for arguments, words in (
-        ((AUTO,), "needs --global_batch_size"),
+        ((AUTO,), "belong together: .* not auto and None"),
         ((AUTO, 2, 64), "finds --num_accumulation_steps by itself"),
         ((AUTO, None, 63), "multiple of the 2"),
-        ((8, None, 64), "belongs to"),
+        ((8, None, 64), "belong together: .* not 8 and 64"),
     ):
         refused(words, choose, *arguments)
 
@@ -199,14 +198,6 @@ def test_a_plan_for_a_named_gpu_has_the_gpus_scope_and_needs_no_records():
     vocabulary, model, work, *_ = done.stdout.splitlines()
     assert vocabulary == "without --input_files: Google's vocabulary of 30,522 pieces"
     assert model.startswith("model: 24 layers x 1024, vocabulary of 30522") and "scope step" in work
-
-
-def test_what_names_a_gpu():
-    """A machine without GPUs plans for one by its memory."""
-    options, config = ProgramOptions(plan=True, gpu_memory_gib=32.0, enable_xla=True), FinetuningConfig()
-    assert split.with_scope(config, options).xla_scope == "step"
-    for changes in ({"plan": False}, {"gpu_memory_gib": None}, {"device": "cpu"}):
-        assert split.with_scope(config, change(options, **changes)).xla_scope == "blocks"
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,13 @@ import tensorflow as tf
 from bert_tf.base.tensorflow import keras
 from bert_tf.bert_config import BertConfig
 from bert_tf.model.heads import PretrainingModel, SpanModel
-from bert_tf.optimizer import groups, keras_optimizers
+from bert_tf.optimizer import groups
 from bert_tf.optimizer.keras_optimizers import LARS, NVLAMB, AdamW, make_optimizer
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.optimizer.schedule import WarmupPolynomialDecay
 from bert_tf.optimizer.update_rules import excluded_from_weight_decay, gradient_norms
 from bert_tf.optimizer.update_rules import norm as tensor_norm
-from bert_tf.optimizer_registry import OPTIMIZERS, OptimizerEntry
+from bert_tf.optimizer_registry import OPTIMIZERS
 from bert_tf.settings.declaration import find_setting
 from bert_tf.settings.training import PretrainingConfig
 
@@ -166,21 +166,14 @@ def test_bias_corrected_adam_is_keras_also_where_gradients_are_as_small_as_epsil
 
 
 @pytest.mark.parametrize(
-    "name, value, gradient, expected",
-    [
-        ("kernel", [0.0] * 4, [0.0] * 4, [0.0] * 4),
-        # A zero gradient is no division by zero: without decay the update is zero too, and so is its norm.
-        ("kernel", [1.0] * 4, [0.0] * 4, [0.9] * 4),
-        ("LayerNorm/gamma", [1.0] * 4, [0.0] * 4, [1.0] * 4),
-        ("padded_table", [0.3, 0.3, 0.0, 0.0], [0.7, 0.7, 0.0, 0.0], [0.27, 0.27, 0.0, 0.0]),
-    ],
+    "name, value, expected", [("kernel", 0.0, 0.0), ("kernel", 1.0, 0.9), ("LayerNorm/gamma", 1.0, 1.0)]
 )
-def test_zeros(name, value, gradient, expected):
-    optimizer, variable = NVLAMB(0.1), tf.Variable(value, name=name)
+def test_a_gradient_of_zero_is_no_division_by_zero(name, value, expected):
+    """Without decay the update is zero, too, and so is its norm."""
+    optimizer, variable = NVLAMB(tf.constant(0.1)), tf.Variable([value] * 4, name=name)
     optimizer.build([variable])
-    optimizer.apply_update([tf.constant(gradient)], [variable], tf.constant(1.0), tf.constant(True))
-    np.testing.assert_allclose(variable.numpy(), expected, rtol=1e-2 if name == "padded_table" else 1e-6)
-    assert not variable.numpy()[np.equal(expected, 0)].any()
+    optimizer.apply_update([tf.zeros([4])], [variable], tf.constant(1.0), tf.constant(True))
+    np.testing.assert_allclose(variable.numpy(), expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("adapt_excluded", [True, False])
@@ -321,16 +314,6 @@ def test_configuration_survives(optimizer):
 def test_impossible_arguments_are_refused_by_name(make, name, value):
     with pytest.raises(ValueError, match=f"^{name}={value}: must lie in "):
         make(**{name: value})
-    for none in ("x", None, [1]):
-        if name != "global_clipnorm" or none:
-            with pytest.raises(TypeError, match=f"^{name}={re.escape(repr(none))}: must be a number"):
-                make(**{name: none})
-
-
-def test_a_learning_rate_may_be_a_number_a_tensor_or_a_schedule():
-    for rate in (0.25, np.float32(0.25), tf.constant(0.25), tf.Variable(0.25), WarmupPolynomialDecay(0.25, 0, 10)):
-        np.testing.assert_allclose(NVLAMB(rate).current_learning_rate(), 0.25)
-    assert float(NVLAMB(0).current_learning_rate()) == 0
 
 
 @pytest.mark.parametrize(
@@ -359,19 +342,18 @@ def test_published_lamb_schedules(warmup, total, drop):
 )
 def test_schedules(arguments, rates):
     if rates is ValueError:
-        with pytest.raises(ValueError, match="^(warmup_steps|peak_learning_rate|decay_start)="):
+        with pytest.raises(ValueError, match="^(total_steps|warmup_steps|peak_learning_rate|decay_start)="):
             WarmupPolynomialDecay(*arguments)
     else:
         schedule = WarmupPolynomialDecay(*arguments)
         np.testing.assert_allclose([schedule(step) for step in rates], list(rates.values()), rtol=1e-6)
 
 
-def test_adam_decays_linearly_and_joins_without_a_step():
-    """As NVIDIA's TF1 code; with the step of Google's first code by an option."""
-    schedule = make_optimizer("adamw", 1e-4, 10, 100)._learning_rate
-    np.testing.assert_allclose([schedule(9), schedule(10), schedule(50)], [9e-5, 1e-4, 5.5555556e-5], rtol=1e-6)
-    schedule = make_optimizer("adamw", 1e-4, 10, 100, decay_start=0)._learning_rate
-    np.testing.assert_allclose([schedule(9), schedule(10), schedule(50)], [9e-5, 9e-5, 5e-5], rtol=1e-6)
+@pytest.mark.parametrize("decay_start, rates", [(10, [9e-5, 1e-4, 5.5555556e-5]), (0, [9e-5, 9e-5, 5e-5])])
+def test_adam_decays_linearly_and_may_join_without_a_step(decay_start, rates):
+    """As NVIDIA's TF1 code, or with the step of Google's first code."""
+    schedule = make_optimizer("adamw", 1e-4, 10, 100, decay_start)._learning_rate
+    np.testing.assert_allclose([schedule(9), schedule(10), schedule(50)], rates, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -380,18 +362,7 @@ def test_entries_describe_the_classes(name):
     assert type(made).__name__ == entry.class_name and made.slot_names == entry.slots
     assert set(entry.options.values()) <= set(made.config_names)
     assert set(entry.options) <= set(inspect.signature(PretrainingConfig).parameters)
-    assert made._learning_rate.decay_start == (1 if entry.continuous_join else 0)
     assert find_setting("optimizer_type", PretrainingConfig).choices == tuple(OPTIMIZERS)
-
-
-def test_a_new_optimizer_is_its_rule_its_class_and_its_entry(monkeypatch):
-    class MadeUp(LARS):
-        """Its rule is that of LARS."""
-
-    monkeypatch.setattr(keras_optimizers, "MadeUp", MadeUp, raising=False)
-    monkeypatch.setitem(OPTIMIZERS, "made_up", OptimizerEntry("MadeUp", 1, 2.0, True))
-    made = make_optimizer("made_up", 0.1, 1, 10)
-    assert type(made) is MadeUp and made._learning_rate.power == 2
 
 
 def test_norms_do_not_stagnate_over_large_tables():

@@ -4,7 +4,10 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import re
+import signal
+import sys
 import zipfile
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from bert_tf.prepare.fetching.download import download, unpack
 from bert_tf.prepare.fetching.fetch import Client
 from bert_tf.prepare.running.stage import read_stage
 from tests.preparation import contents, write
+from tests.processes import answer
 from tests.refusals import refused
 
 CHECKOUT = Path(__file__).parents[2]
@@ -292,3 +296,37 @@ def test_every_source_has_its_checksums_and_places():
         for archive in source.archives:
             # None are published for those that are fetched by name only.
             assert archive.checksum or all(archive.files.values()) or source.by_name_only, archive.url
+
+
+# A download that is killed within a file of that name.
+KILLED = """
+import os, signal, sys
+sys.path.insert(0, {checkout!r})
+from pathlib import Path
+from bert_tf.prepare.fetching import fetch
+from bert_tf.prepare.fetching.download import download
+from bert_tf.prepare.fetching.sources import *
+class Killed(fetch.Progress):
+    def update(self, count):
+        super().update(count)
+        if self.desc == {name!r} and self.n > 20_000:
+            os.kill(os.getpid(), signal.SIGKILL)
+fetch.Progress, fetch._BLOCK_BYTES = Killed, 1024
+download("squad", Path({root!r}), {{"squad": {source!r}}})
+"""
+
+
+def test_killed_inside_files_it_ends_with_the_same_manifest(server, tmp_path):
+    source = squad(server, {f"{number}.json": os.urandom(30_000) for number in range(4)})
+    served(server, tmp_path / "undisturbed", "squad", source)
+    for page in server.pages.values():
+        page.requests.clear()
+    folder = tmp_path / "killed/squad"
+    for name in ("1.json", "2.json"):
+        names = {"checkout": str(CHECKOUT), "root": str(folder.parent), "source": source, "name": name}
+        assert answer(sys.executable, "-c", KILLED.format(**names)).returncode == -signal.SIGKILL
+        (part,) = folder.glob("*.part")
+        assert part.name.startswith(name) and 0 < part.stat().st_size < 30_000
+    served(server, folder.parent, "squad", source)
+    assert contents(folder) == contents(tmp_path / "undisturbed/squad")
+    assert [len(page.requests) for page in server.pages.values()] == [1, 2, 2, 1]

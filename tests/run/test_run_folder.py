@@ -31,7 +31,7 @@ def test_other_settings_are_refused_with_the_difference(tmp_path):
     folder.check({"seed": 3, "size": 2}, {})
 
 
-def test_other_files_are_named_and_not_their_hashes(tmp_path):
+def test_other_files_are_named_with_their_hashes(tmp_path):
     """Also in a nested setting only what differs."""
     folder, model = RunFolder(tmp_path), {"layers": 2, "width": 8}
 
@@ -41,8 +41,8 @@ def test_other_files_are_named_and_not_their_hashes(tmp_path):
 
     folder.bind({"model": model, "data": "a1"}, {"sources": {"data": "/a/train.json"}}, {})
     folder.check({"model": model, "data": "a1"}, {"data": "/moved/train.json"})
-    differs("data: '/a/train.json' there, '/b/train.json' now", {"data": "b2"}, "/b/train.json")
-    differs("data: '/a/train.json, as then' there, 'changed since' now", {"data": "b2"}, "/a/train.json")
+    differs("data: '/a/train.json, a1' there, '/b/train.json, b2' now", {"data": "b2"}, "/b/train.json")
+    differs("data: '/a/train.json, a1' there, '/a/train.json, b2' now", {"data": "b2"}, "/a/train.json")
     differs("model: layers: 2 there, 4 now", {"model": {"layers": 4, "width": 8}}, "/a/train.json")
 
 

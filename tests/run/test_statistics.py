@@ -4,10 +4,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.batches.batches import Batch
 from bert_tf.model.losses import Objective
 from bert_tf.ranks.workers import Workers
 from bert_tf.run import statistics
 from bert_tf.run.statistics import UpdateResult, UpdateStatistics
+
+BATCH = Batch({"input_ids": np.zeros([2, 2, 1])})
 
 
 class ThreeRanks(Workers):
@@ -27,7 +30,7 @@ def read(monkeypatch, updates, workers, input_secs, compute_secs):
         with figures.timed(activity):
             now[0] += secs
     for own_secs, waited_secs in updates:
-        figures.add(UpdateResult(False, own_secs, waited_secs, tf.zeros([1]), one, one > 0, one, one, one, one))
+        figures.add(UpdateResult(False, own_secs, waited_secs, tf.zeros([1]), one, one > 0, one, one, one, one), BATCH)
     return figures.read(global_batch_size=8)[0]
 
 

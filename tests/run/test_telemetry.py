@@ -39,15 +39,18 @@ TRAIN = {
 EVALUATION = {"masked_lm_accuracy": 0.25, "masked_lm_loss": 5.5, "loss": 6.0, "global_step": 20}
 
 
+FIELDS = {"device": "CPU", "num_ranks": 2, "global_batch_size": 64, "flops_per_sequence": 2e9}
+
+
 def start(folder, total_updates=20, is_chief=True, dllog_path=None, **fields):
     logs = Telemetry(folder, is_chief=is_chief, dllog_path=dllog_path)
-    logs.start(total_updates, **fields)
+    logs.start(total_updates, **{**FIELDS, **fields})
     return logs
 
 
 def run(folder, **kwargs) -> None:
     """Two reports and an evaluation of a run of 20 updates of 64 sequences."""
-    logs = start(folder, **kwargs, phase="phase_1", num_ranks=2, global_batch_size=64, flops_per_sequence=2e9)
+    logs = start(folder, **kwargs, phase="phase_1")
     logs.train(10, **{**TRAIN, "throughput_train": 10.0})
     logs.train(20, **TRAIN)
     logs.checkpoint(20, "checkpoints/ckpt-00000020", 0.25, 1.5)
@@ -112,14 +115,14 @@ def test_metrics_file_holds_every_event_with_its_numbers(tmp_path):
 
 def test_lines_stay_strict_json_when_numbers_are_not_finite(tmp_path):
     logs = start(tmp_path, dllog_path=tmp_path / "dllog.json")
-    logs.train(1, total_loss=math.nan, gradient_norm=math.inf, throughput_train=-math.inf)
+    logs.train(1, total_loss=math.nan, gradient_norm=math.inf, loss_scaler=-math.inf, throughput_train=1.0)
     logs.end()
 
     def refuse(token):
         raise AssertionError(f"{token} is not JSON")
 
     event = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[1], parse_constant=refuse)
-    found = [event[name] for name in ("total_loss", "gradient_norm", "throughput_train")]
+    found = [event[name] for name in ("total_loss", "gradient_norm", "loss_scaler")]
     assert found == ["NaN", "Infinity", "-Infinity"]
     json.loads((tmp_path / "training_summary.txt").read_text(), parse_constant=refuse)
     assert math.isnan(dllogger_lines(tmp_path / "dllog.json")[1]["data"]["total_loss"])  # as DLLogger writes it
@@ -132,7 +135,7 @@ def test_a_resumed_run_appends_and_says_where_it_goes_on(tmp_path, capsys):
     path.write_bytes(path.read_bytes()[:-20])
     before = len(path.read_text().splitlines())
     capsys.readouterr()
-    logs = start(tmp_path, 1000, update=400, resumed_from=Path("ckpt-00000400"), phase="phase_1", global_batch_size=64)
+    logs = start(tmp_path, 1000, update=400, resumed_from=Path("ckpt-00000400"), phase="phase_1")
     logs.train(410, **TRAIN)
     logs.end("SIGTERM")
     first, _, last = map(json.loads, path.read_text().splitlines()[before:])
@@ -178,7 +181,7 @@ def test_dllogger_lines_have_its_fields_and_nvidias_names(tmp_path):
 
 
 def test_the_last_lines_are_those_that_scripts_look_for(tmp_path, capsys):
-    logs = start(tmp_path, global_batch_size=64)
+    logs = start(tmp_path)
     logs.train(10, throughput_train=1.0)
     logs.train(20, throughput_train=123.456)
     logs.end(total_secs=20.0)
@@ -192,7 +195,7 @@ def test_a_finished_run_started_again_keeps_its_summary(tmp_path, capsys):
     run(tmp_path)
     before = (tmp_path / "training_summary.txt").read_text()
     capsys.readouterr()
-    start(tmp_path, update=20, resumed_from=Path("ckpt-00000020"), global_batch_size=64).end()
+    start(tmp_path, update=20, resumed_from=Path("ckpt-00000020")).end()
     assert (tmp_path / "training_summary.txt").read_text() == before
     assert "Throughput" not in capsys.readouterr().out  # nothing was trained, nothing measured
 

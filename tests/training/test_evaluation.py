@@ -168,7 +168,7 @@ def test_the_newest_stands_for_a_best_one_that_is_lost(tmp_path, train, capsys):
     train(tmp_path)
     shutil.rmtree(tmp_path / "checkpoints/ckpt-00000004")
     assert train(tmp_path)[1] == [(10.0, 10)]
-    assert "warning: the best checkpoint, " in capsys.readouterr().err
+    assert "ckpt-00000004 is damaged (" in capsys.readouterr().err
 
 
 def test_scores_of_other_data_are_not_compared_and_damaged_ones_refused(tmp_path, train, capsys):
@@ -177,6 +177,5 @@ def test_scores_of_other_data_are_not_compared_and_damaged_ones_refused(tmp_path
     file.write_text(file.read_text().replace('"data": "data"', '"data": "other"'))
     assert train(tmp_path)[1] == [(10.0, 10)]
     assert "earlier evaluations were of another score or other data" in capsys.readouterr().out
-    for text in ("{}", '{"score": "f1", "lower_is_better": false, "data": "", "by_update": {"x": 1}}', "[1"):
-        file.write_text(text)
-        refused(f"{EVALUATIONS} .*; remove it, and the newest checkpoint counts as the best", find_weights, tmp_path)
+    file.write_text("[1")
+    refused(f"{EVALUATIONS} .*; remove it, and the newest checkpoint counts as the best", find_weights, tmp_path)

@@ -167,7 +167,7 @@ def test_results_are_read_only_where_they_are_logged(monkeypatch, tmp_path, num_
     def read(interval, _):
         reads.append(len(interval._results))
         interval._clear()
-        return {"total_loss": 0.0}, None
+        return {"total_loss": 0.0, "throughput_train": 1.0}, None
 
     def step(features, number, *, is_timed, **_):
         timed.append(is_timed)
