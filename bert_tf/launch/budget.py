@@ -38,8 +38,8 @@ _CORPUS = Setting("dataset", "str", ANY, is_flag=False)
 BUDGET = arguments("hours=24 bert_model=base dataset=any", *PRETRAINING, hours=_HOURS, dataset=_CORPUS)
 
 # The choices, as variables, which a user's own go before: those of Cramming (arXiv 2212.14034) and MosaicBERT (arXiv
-# 2312.17482), as far as they are settings here, but for the decay, which an experiment decided (docs/LOG.md).
-PRESET = {"PACKING": "1", "NO_NEXT_SENTENCE": "1", "DATA_FORMAT": "tokens"}
+# 2312.17482), as far as they are settings here; an experiment decided the decay and the dropout (docs/LOG.md).
+PRESET = {"PACKING": "1", "NO_NEXT_SENTENCE": "1", "DROPOUT": "0", "DATA_FORMAT": "tokens"}
 LENGTH, PREDICTIONS = 128, 20
 WARMUP_SHARE, DECAY_SHARE = 0.06, 0.2  # of the updates; between, the rate stays at its peak
 # The peak rate of a model of this width with this many sequences in an update; it falls with the width, and rises with

@@ -75,7 +75,8 @@ def test_the_rate_is_measured_once_and_everything_follows_from_it(started, capsy
     for flag, share in (("warmup_steps", budget.WARMUP_SHARE), ("decay_steps", budget.DECAY_SHARE)):
         assert int(training[flag]) == round(share * int(training["num_train_steps"]))
     for flags in started:
-        assert (flags["packing"], flags["no_next_sentence"], flags["precision"]) == ("true", "true", "fp32")
+        assert [flags[name] for name in ("packing", "no_next_sentence", "dropout")] == ["true", "true", "0.0"]
+        assert flags["precision"] == "fp32"
     said = capsys.readouterr().out
     assert f"epochs = {sequences * 128 / TOKENS:.3g} of {TOKENS:,} tokens" in said
     assert f"loss_to_beat = {math.log(4):.2f} with no more than" in said
@@ -89,9 +90,12 @@ def test_the_rate_is_measured_once_and_everything_follows_from_it(started, capsy
 
 def test_variables_go_before_the_preset(started, monkeypatch):
     monkeypatch.setenv("PACKING", "0")
+    monkeypatch.setenv("DROPOUT", "0.1")
     monkeypatch.setenv("NO_NEXT_SENTENCE", "0")
     launch("24", "mini")
-    assert [(flags["packing"], flags["no_next_sentence"]) for flags in started] == [("false", "false")] * 2
+    assert [[flags[name] for name in ("packing", "no_next_sentence", "dropout")] for flags in started] == [
+        ["false", "false", "0.1"]
+    ] * 2
 
 
 def test_what_was_typed_goes_before_a_variable_and_the_measurement_scores_nothing(started, monkeypatch):
