@@ -73,7 +73,8 @@ def parse_flags(argv: Sequence[str], about: str | None, *classes: type) -> Simpl
     """The flags that the classes declare, by name, with the values that `argv` gives or their defaults."""
     declared = [each for each in settings_of(*classes) if each.is_flag]
     defaults = {each.name: None if each.is_required else each.default for each in declared}
-    return SimpleNamespace(**{**defaults, **parse_options(Path(argv[0]).name, about, declared, argv[1:])})
+    program = f"run_{Path(argv[0]).name}"  # which starts this module
+    return SimpleNamespace(**{**defaults, **parse_options(program, about, declared, argv[1:])})
 
 
 def require_flags(flags: SimpleNamespace, *classes: type) -> None:

@@ -139,8 +139,11 @@ def _other_tokenizer(difference: str) -> UserError:
 
 def _read_added(folder: Path, decoder: Any) -> tuple[tuple[str, str], ...]:
     """The tokens of ``added_tokens.json``, and of ``added_tokens_decoder`` in the settings, with their ids."""
-    of_settings = ((token["content"], number) for number, token in (decoder or {}).items())
-    added = (*_read(folder / ADDED_TOKENS).items(), *of_settings)
+    try:
+        of_settings = {token["content"]: number for number, token in (decoder or {}).items()}
+    except (AttributeError, KeyError, TypeError):
+        raise UserError(f"{folder / SETTINGS}: added_tokens_decoder names no content of a token; {_REMEDY}") from None
+    added = (*_read(folder / ADDED_TOKENS).items(), *of_settings.items())
     return tuple((token, str(number)) for token, number in added)
 
 

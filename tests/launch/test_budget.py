@@ -125,7 +125,7 @@ def test_what_cannot_be_done_in_the_hours_is_refused(started, monkeypatch):
     for typed, rule in (("0", "above 0"), ("-1", "above 0"), ("soon", "a number"), ("99999", "at most 10,000")):
         refused(f"hours .*{rule}", launch, typed, "mini")
     refused("bert_model .* must be one of large, base", launch, "24", "huge")
-    refused("0 sets of data.* DATASET=wiki", launch, "24", "mini", "wiki")
+    refused("no sets of data.* DATASET=wiki", launch, "24", "mini", "wiki")
     message = r"hours \(position 1\) is 0.05: 545 updates of 32 .* at least 0.092 hours, or take a smaller model$"
     refused(message, launch, "0.05", "mini")
     started.rate = 3000.0

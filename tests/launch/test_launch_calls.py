@@ -91,9 +91,9 @@ CALLS = {
         (SMALL, "RESULTS_DIR=/dev/null/x", "error: RESULTS_DIR=/dev/null/x: /dev/null is a file, and must be"),
         (SMALL, "INIT_CHECKPOINT=base", r"error: bert_model \(position 15\) is tiny, .* 2 .* 128, but .* 12 "),
         (SMALL, "EARLY_STOPPING=2", "error: phase 1, of 18 updates: early_stopping=2 counts evaluations: give eval_steps, too"),
-        (SMALL, "DATASET=books", "note: 0 sets of data.* DATASET=books"),
+        (SMALL, "DATASET=books", "note: no sets of data.* DATASET=books"),
         (SMALL, "INIT_CHECKPOINT=/nonexistent", "note: INIT_CHECKPOINT=/nonexistent: there is no checkpoint"),
-        (SMALL, "NO_NEXT_SENTENCE=1", "note: 0 sets of data.* DATA_FORMAT=tokens"),
+        (SMALL, "NO_NEXT_SENTENCE=1", "note: no sets of data.* DATA_FORMAT=tokens"),
     ],
     "pretraining_lamb_phase1": [
         (SMALL.replace(" 20 ", " 9 "), "", "updates_phase1 = 8"),
@@ -173,13 +173,13 @@ CALLS = {
         ("128", "INIT_CHECKPOINT=other", "init_checkpoint = other"),
         ("8 1e-4 false fp16 true 16 300 200", "", "error: phase 1, .* warmup_steps=300 is more than num_train_steps=200"),
         ("", "", "note: .*L-12_H-768_A-12/bert_model.ckpt: there is no checkpoint"),
-        ("", "INIT_CHECKPOINT=base", "note: 0 sets of data.*DATASET=pubmed_baseline, cased=False"),
+        ("", "INIT_CHECKPOINT=base", "note: no sets of data.*DATASET=pubmed_baseline, cased=False"),
     ],
     "biobert/run_pretraining-pubmed_base_phase_2": [
         (PUBMED_2, "INIT_CHECKPOINT=other", "init_checkpoint = some/checkpoint; global_batch_size = 32768"),
         ("some/checkpoint", "", "learning_rate = 2.9e-4 (default); warmup_steps = 434 (default); train_steps = 4340 (default); eval_batch_size = 26 (default)"),
         ("", "", r"error: init_checkpoint \(position 1\) is '': must be a text, not empty"),
-        ("base 1 1 true", "DATASET=sample", "note: 0 sets of data.*DATASET=sample, cased=True"),
+        ("base 1 1 true", "DATASET=sample", "note: no sets of data.*DATASET=sample, cased=True"),
     ],
     "biobert/biobert_finetune_train_benchmark": [
         ("rel_chemprot 4 tiny true", "", "num_gpu 4, task rel_chemprot, bert_model tiny, cased true, seq_length 128, batch_size 32, precision fp32, use_xla true"),

@@ -42,7 +42,7 @@ def test_errors_list_what_was_found(tmp_path):
     refused("found below .*: nothing", choose_data, tmp_path, None, LENGTHS)
     prepare(tmp_path, "sample", lengths=[(128, 20)])
     (tmp_path / "tfrecord/begun/sample/training").mkdir(parents=True)
-    message = r"0 sets of data.* DATASET=sample; found .*_20/sample \(128/20\).*no manifest"
+    message = r"no sets of data.* DATASET=sample; found .*_20/sample \(128/20\).*no manifest"
     refused(message, choose_data, tmp_path, "sample", LENGTHS)
     prepare(tmp_path, lengths=[(512, 80)], sha="b")
     refused("one vocabulary", choose_data, tmp_path, None, LENGTHS)

@@ -198,6 +198,8 @@ def test_added_tokens_are_those_of_tokenizer_json_or_refused(tmp_path):
     (tmp_path / "tokenizer.json").unlink()
     for is_hugging_face in (True, False):
         refused("has no added token '<user>' with id", open_stored, stored._replace(is_hugging_face=is_hugging_face))
+    stored = folder_with(tmp_path, "the x", {**settings, "added_tokens_decoder": {"7": "<user>"}}, pipeline)
+    refused("tokenizer_config.json: added_tokens_decoder names no content of a token; fetch", open_stored, stored)
 
 
 @pytest.mark.parametrize(
