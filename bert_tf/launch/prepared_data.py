@@ -104,7 +104,7 @@ def choose_data(
         for folder in unfinished
     ]
     said = (
-        f"{len(choices) or 'no'} sets of data, with one vocabulary for all phases, are prepared for {', '.join(needed)}; "
+        f"{len(choices) or 'no'} sets of data, with one vocabulary, are prepared for {', '.join(needed)}; "
         f"found below {data_dir}: {', '.join(found) or 'nothing'}"
     )
     if choices:
