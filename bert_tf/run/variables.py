@@ -97,7 +97,8 @@ def check_encoder(stored: StoredWeights, names: Collection[str], remedy: str) ->
     )
     lacking = [name for name in ours if name not in stored.shapes]
     faults = [f"it lacks {enumerate_names(lacking)}"] if lacking else []
-    if extra := [name for name in theirs if name not in names]:
+    # Where none is called as the encoder's are, the others say what the file is.
+    if extra := [name for name in theirs or stored.shapes if name not in names]:
         faults.append(f"it also has {enumerate_names(extra)}")
     if faults:
         raise UserError(f"{stored.source}: its encoder is not the model's: {', '.join(faults)}; {remedy}")

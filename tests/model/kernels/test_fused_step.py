@@ -46,7 +46,9 @@ def make_step(backend, length):
     for variable in model.variables:
         if "self/query/kernel" in variable.name or "self/key/kernel" in variable.name:
             variable.assign(8 * variable)
-    loss_scale = LossScale(enabled=backend.compute_dtype == tf.float16, initial=2.0**10)
+    loss_scale = LossScale(enabled=backend.compute_dtype == tf.float16)
+    if loss_scale.enabled:
+        loss_scale.scale.assign(2.0**10)
     state = TrainState(model, make_optimizer("lamb", 1e-3, 1, 100, compiled=True), loss_scale)
     return TrainStep(state, PretrainingObjective(), Workers(), seed=5)
 
