@@ -264,11 +264,10 @@ def read_json_object(path: Path, remedy: str) -> dict[str, Any]:
     return read_object(text, str(path), remedy, is_finite=True)
 
 
-def sha256_of_file(path: Path, report: Callable[[int], object] = lambda _: None) -> str:
-    """`report` is called with the number of bytes of each block read. Raises: OSError."""
+def sha256_of_file(path: Path) -> str:
+    """Raises: OSError."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while block := file.read(_BLOCK_BYTES):
             digest.update(block)
-            report(len(block))
     return digest.hexdigest()
