@@ -94,3 +94,8 @@ class Progress(tqdm):
         """Counts `count` more units as done; `postfix` follows the numbers."""
         self.set_postfix_str(postfix, refresh=False)
         super().update(count)
+
+    def close(self) -> None:
+        if self.is_plain and not self.disable and self.last_print_n == self.n:
+            self.leave = False  # the last line has said it
+        super().close()
