@@ -56,7 +56,10 @@ class Progress(tqdm):
 
     Attributes:
       is_plain: whether lines are printed.
+      last_print_n: tqdm's, the units done when it last showed them.
     """
+
+    last_print_n: float
 
     # In tqdm's notation; None: its own.
     bar: str | None = None
@@ -94,6 +97,14 @@ class Progress(tqdm):
         """Counts `count` more units as done; `postfix` follows the numbers."""
         self.set_postfix_str(postfix, refresh=False)
         super().update(count)
+
+    def show(self) -> None:
+        """Shows what is done, unless a line has said it."""
+        if not self.is_plain:
+            self.refresh()
+        elif self.last_print_n < self.n:
+            self.refresh()
+            self.last_print_n = self.n
 
     def close(self) -> None:
         if self.is_plain and not self.disable and self.last_print_n == self.n:

@@ -38,8 +38,8 @@ class Console(Progress):
             )
             self.set_description_str(f"update {update:,} of {self.total:,}: {', '.join(texts)}{left}", refresh=False)
         self.update(update - self.n, " ".join(_texts(metrics, 1)))
-        if is_first or not self.is_plain:
-            self.refresh()
+        if is_first or self.n >= self.total or not self.is_plain:
+            self.show()
 
 
 # The metrics of a report that the console shows: name, short form for the bar, long form for lines.

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
+from bert_tf.base import progress
 from bert_tf.bert_config import BertConfig
 from bert_tf.memory.plan import Workload
 from bert_tf.run import gpus
@@ -224,6 +225,17 @@ def test_without_a_terminal_lines_are_printed_at_most_every_ten_seconds(tmp_path
     assert "2 GFLOP/s" in first, "packed instances share the work of their row"
     assert "33:00 left" in first  # 990 updates of 2 s
     assert "update 500 of 1,000" in last
+
+
+@pytest.mark.parametrize("interval", [0.0, 10.0])
+def test_the_first_and_the_last_update_are_said_at_once_and_once(tmp_path, capsys, monkeypatch, interval):
+    monkeypatch.setattr(progress, "PLAIN_LINE_INTERVAL_SECS", interval)
+    logs = start(tmp_path, 20, phase="phase_1")
+    for update in (10, 20):
+        logs.train(update, **TRAIN)
+        assert f"update {update} of 20" in capsys.readouterr().err
+    logs.end()
+    assert "update" not in capsys.readouterr().err
 
 
 def test_at_a_terminal_there_is_a_bar(tmp_path, monkeypatch):
