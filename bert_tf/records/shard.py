@@ -118,13 +118,15 @@ def load_index(path: Path) -> RecordIndex:
     index = open_index(path)
     if index is not None and index.data_bytes == file.size:
         return index
-    (offsets, lengths), is_stored = _scan(file), False
+    offsets, lengths = _scan(file)
     # A read-only folder or a full disk must not end the run: it only costs this pass at each start.
     with contextlib.suppress(OSError):
         write_index(path, offsets, lengths)
-        is_stored = True
+        # From the file, because all shards' indexes together can be larger than the memory.
+        if stored := open_index(path):
+            return stored
     content = _encoded(offsets, lengths)
-    return RecordIndex(lambda offset, size: content[offset : offset + size], len(content), is_stored)
+    return RecordIndex(lambda offset, size: content[offset : offset + size], len(content), is_stored=False)
 
 
 def _scan(file: TFRecordFile) -> tuple[np.ndarray, np.ndarray]:
