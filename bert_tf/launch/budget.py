@@ -9,6 +9,7 @@ them.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -66,7 +67,7 @@ COUNTED_TOKENS = 4_000_000
 class Budget(Pretraining):
     """What the measurement and the training have in common."""
 
-    @property
+    @functools.cached_property  # nvidia-smi takes a second on some machines
     def precision(self) -> str:
         """The fastest that is safe without a look: bf16 on GPUs that have it, fp16 on older ones, fp32 on CPUs."""
         if not self.environment.num_gpus:

@@ -154,8 +154,8 @@ def _exit_code(folder: Path, start: Start, launcher_code: int, received: Sequenc
     if stop_requested:  # before any rank was running that could react to it
         return STOPPED_EXIT_CODE
     if start.launcher != "none":
-        needs = "docs/troubleshooting.md says what hosts need to have in common"
-        print(f"{start.launcher} ended with code {launcher_code}; {needs}:", file=sys.stderr)
+        needs = "; docs/troubleshooting.md says what hosts need to have in common" if start.hosts else ""
+        print(f"{start.launcher} ended with code {launcher_code}{needs}:", file=sys.stderr)
     _print_end(folder / _LAUNCHER_LOG)
     return shell_code(launcher_code) or 1
 

@@ -196,7 +196,7 @@ NO_HOST = (
 def test_what_is_said_of_an_end(tmp_path, capsys, files, received, code, said, not_said):
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    assert job._exit_code(tmp_path, Start(2, 0, {"LAUNCHER": "horovodrun"}), code, received) == code
+    assert job._exit_code(tmp_path, Start(2, 0, {"LAUNCHER": "horovodrun", "HOSTS": "a,b"}), code, received) == code
     shown = capsys.readouterr().err
     assert said in shown and not_said not in shown
     assert ("troubleshooting.md" in shown) == (code == 1 and "rank_1.exit" not in files)
