@@ -105,7 +105,8 @@ class Task(abc.ABC):
         """Reads all files, so that mistakes show before a training of days."""
 
     def make_model(self, config: BertConfig, backend: Plain, seed: int) -> keras.Model:
-        return load(self.model)(config, *filter(None, [self.num_classes]), backend, seed)
+        of_classes = () if self.num_classes is None else (self.num_classes,)
+        return load(self.model)(config, *of_classes, backend, seed)
 
     def num_outputs(self, model: keras.Model) -> int:
         """How many values a task's head gives for one sequence."""

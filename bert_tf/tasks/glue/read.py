@@ -248,9 +248,10 @@ def _number(label: str, task: TextTask) -> float | None:
     """None: it is no number, or not in the task's range."""
     low, high = task.range or _FLOAT32
     try:
-        return value if low <= (value := parse_number(label)) <= high else None
+        value = parse_number(label)
     except ValueError:
         return None
+    return value if low <= value <= high else None
 
 
 def check_variety(examples: Examples, targets_F: np.ndarray) -> None:
