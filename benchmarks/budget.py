@@ -10,8 +10,9 @@ read, and fine-tuned alike on questions and on entities, where given.
       --questions data/download/sample --entities .../ncbi_disease --peer_python .../bin/python --peer_text .../training
 
 An interrupted trial goes on from its checkpoint, the peer's from its beginning, and finished ones are kept in the
-folder's `finished.jsonl`. `--only` names the choices to run; the table has all that are finished. The data are token
-files (docs/preparing_data.md). The peer is transformers' Trainer, set as its example run_mlm.py sets it, see
+folder's `finished.jsonl`. `--only` names the choices to run; the tables have all that are finished. `--times 0.5 2`
+runs them for half and twice the budget, and a second table shows the loss by budget. The data are token files
+(docs/preparing_data.md). The peer is transformers' Trainer, set as its example run_mlm.py sets it, see
 `variants/run_mlm.py`; it reads the sharded text that the token files were made from.
 """
 
@@ -19,15 +20,18 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import json
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Union
+from typing import Any, NamedTuple, Union
+
+import numpy as np
 
 from benchmarks.child import timed
-from benchmarks.finished import Finished
+from benchmarks.finished import Finished, Line
 from benchmarks.frame import CHECKOUT, Bench, existing, run_command
 from benchmarks.trials import mean_and_spread, small_model
 from bert_tf.base.errors import UserError
@@ -76,6 +80,15 @@ class Peer:
 
 
 Trained = Union[Choice, Peer]
+
+
+class Trial(NamedTuple):
+    """A choice, trained from a seed, for so many times the budget."""
+
+    name: str
+    seed: int
+    times: float
+
 
 BASE = Choice(
     {
@@ -128,6 +141,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trials", type=Path, required=True, help="folder of what is finished, and of the runs")
     parser.add_argument("--base_updates", type=int, default=2_000, help="of a trial of the base; %(default)s")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--times", type=float, nargs="+", default=[1.0], help="how many times the budget; default: 1")
     parser.add_argument("--only", nargs="+", choices=CHOICES, help="choices to run; default: all that can be")
     parser.add_argument("--questions", type=existing, help="folder with train-v1.1.json and dev-v1.1.json")
     parser.add_argument("--entities", type=existing, help="folder with train.tsv and devel.tsv")
@@ -144,39 +158,60 @@ def run(bench: Bench) -> None:
     facts = {"data": options.data.name, "base_updates": options.base_updates}
     finished = Finished(options.trials / "finished.jsonl", facts)
     # One seed of all choices first, so that an interrupted benchmark has something to say.
-    trials = [(name, seed) for seed in range(1, options.seeds + 1) for name in names]
-    for name, seed in Progress(trials, unit="trials", description="pre-training"):
-        if not finished.find([name, seed]):
-            finished.add([name, seed], _run_trial(options, finished, name, seed))
+    trials = [Trial(*each) for each in itertools.product(names, range(1, options.seeds + 1), options.times)]
+    for trial in Progress(sorted(trials, key=lambda trial: trial.seed), unit="trials", description="pre-training"):
+        if not finished.find(list(trial)):
+            finished.add(list(trial), _run_trial(options, finished, trial))
     columns = ["choice", *SCORES.values(), "seeds", "updates"]
     title = f"After the seconds of {options.base_updates:,} updates of the base"
-    bench.table(title, columns, _rows(finished, options.seeds))
+    bench.table(title, columns, _rows(finished))
+    budgets = sorted({trial.times for trial, _ in _trials(finished)})
+    title = f"The same loss by budget, in {options.base_updates:,} updates of the base"
+    bench.table(title, ["choice", *map("{:g}".format, budgets), "less by each doubling"], _by_budget(finished, budgets))
 
 
-def _rows(finished: Finished, num_seeds: int) -> list[list[Any]]:
-    """The table's, the lowest loss first."""
+def _trials(finished: Finished) -> list[tuple[Trial, Line]]:
+    """What is finished, in the order of the choices."""
+    trials = [(Trial(*line["row"]), line) for line in finished.lines if line["row"][1] != "cost"]
+    return sorted(trials, key=lambda trial: list(CHOICES).index(trial[0].name))
+
+
+def _rows(finished: Finished) -> list[list[Any]]:
+    """The table's for the budget itself, the lowest loss first."""
+    of_budget = [(trial.name, line) for trial, line in _trials(finished) if trial.times == 1]
     rows = []
-    for name in CHOICES:
-        found = [line for seed in range(1, num_seeds + 1) if (line := finished.find([name, seed]))]
-        if found:
-            judged = [[line[judge] for line in found if judge in line] for judge in SCORES]
-            scores = [mean_and_spread(values) if values else "-" for values in judged]
-            rows.append([name, *scores, len(found), f"{found[0]['updates']:,}"])
+    for name, group in itertools.groupby(of_budget, key=lambda each: each[0]):
+        found = [line for _, line in group]
+        judged = [[line[judge] for line in found if judge in line] for judge in SCORES]
+        scores = [mean_and_spread(values) if values else "-" for values in judged]
+        rows.append([name, *scores, len(found), f"{found[0]['updates']:,}"])
     return sorted(rows, key=lambda row: float(row[1].split()[0]))
 
 
-def _run_trial(options: argparse.Namespace, finished: Finished, name: str, seed: int) -> dict[str, Any]:
-    choice, folder = CHOICES[name], options.trials / f"{name.replace(' ', '_')}_{seed}"
-    cost = finished.find([name, "cost"])
+def _by_budget(finished: Finished, budgets: Sequence[float]) -> list[list[Any]]:
+    """A row for each choice of several budgets, with the slope of the line of its losses by the budget's logarithm."""
+    rows = []
+    for name, group in itertools.groupby(_trials(finished), key=lambda each: each[0].name):
+        losses = [(trial.times, line["loss"]) for trial, line in group]
+        cells = [[loss for times, loss in losses if times == budget] for budget in budgets]
+        if sum(map(bool, cells)) > 1:
+            slope, _ = np.polyfit([np.log2(times) for times, _ in losses], [loss for _, loss in losses], 1)
+            rows.append([name, *[mean_and_spread(cell) if cell else "-" for cell in cells], f"{-slope:.3f}"])
+    return rows
+
+
+def _run_trial(options: argparse.Namespace, finished: Finished, trial: Trial) -> dict[str, Any]:
+    choice, folder = CHOICES[trial.name], options.trials / "_".join(map(str, trial)).replace(" ", "_")
+    cost = finished.find([trial.name, "cost"])
     if not cost:
-        cost = finished.add([name, "cost"], {"times_base": _cost_of(options, choice, folder)})
-    updates = round(options.base_updates / cost["times_base"])
+        cost = finished.add([trial.name, "cost"], {"times_base": _cost_of(options, choice, folder)})
+    updates = round(trial.times * options.base_updates / cost["times_base"])
     secs, weights = 0.0, None
     for number, (phase, share) in enumerate(_phases(choice), 1):
         start, weights = weights, folder / f"phase_{number}"
-        secs += _pretrain(options, phase, weights, round(share * updates), seed, start)
+        secs += _pretrain(options, phase, weights, round(share * updates), trial.seed, start)
     assert weights
-    outcome = {"updates": updates, "all_cpu_secs": secs, **_judge(options, weights, seed)}
+    outcome = {"updates": updates, "all_cpu_secs": secs, **_judge(options, weights, trial.seed)}
     shutil.rmtree(folder)
     return outcome
 
