@@ -19,7 +19,7 @@ from bert_tf.base.files import work_folder
 from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
 from bert_tf.launch.arguments import Typed, Values
 from bert_tf.launch.call import Recipe
-from bert_tf.launch.environment import LaunchEnvironment, as_typed, flag_texts, show, shown
+from bert_tf.launch.environment import LaunchEnvironment, as_typed, flag_texts, short_path, show
 from bert_tf.launch.finetuning import task_arguments
 from bert_tf.launch.job import run
 from bert_tf.memory.plan import Workload, find_device, fits
@@ -95,7 +95,7 @@ class Sweep:
         """Returns 0, or the last exit code that is not."""
         environment, configurations = self.environment, self.configurations
         folder = environment.path("results_dir", work_folder() / "results" / self.name)
-        show([f"results_dir = {shown(folder)}", "random weights and made-up rows: only the speed is measured"])
+        show([f"results_dir = {short_path(folder)}", "random weights and made-up rows: only the speed is measured"])
         show([_line(configuration) for configuration in configurations])
         num_ranks = max((configuration.get("num_gpu", 1) for configuration in configurations), default=1)
         if environment.prepare(num_ranks, folder, lambda: configurations) is None:

@@ -193,9 +193,9 @@ class BadRecords:
         self.named += [fault] if self.num <= _NUM_KEPT else []
         if self.num > self._most:
             too_many = f"more than {self._most:,} bad {self._kind}s, now " if self._most else ""
-            place = f"{self._file}, " if self._file else ""
+            where = f"{self._file}, " if self._file else ""
             others = f"leave up to N such {self._kind}s out with --max_bad_records=N"
-            raise UserError(f"{too_many}{place}{fault}; correct it, or {others}")
+            raise UserError(f"{too_many}{where}{fault}; correct it, or {others}")
 
     def describe(self) -> str:
         """How many were left out, and what is wrong with the first ones; "" if none was."""

@@ -14,25 +14,25 @@ from bert_tf.base.errors import UserError, contrast
 _UNSEEN = re.compile(r"[\0-\x1f\x7f-\x9f\ud800-\udfff]")  # control characters, halves of UTF-16 pairs
 
 
-def read_object(text: str, place: str, remedy: str, *, is_finite: bool = False) -> dict[str, Any]:
+def read_object(text: str, where: str, remedy: str, *, is_finite: bool = False) -> dict[str, Any]:
     """The object of JSON in a text.
 
     Args:
       is_finite: whether it must be strict JSON, which has no NaN and Infinity. Python writes them where a table has no
         value, so lines of data may have them.
 
-    Raises: UserError, which begins with `place` and ends with `remedy`, where it is none, or an object in it has a
+    Raises: UserError, which begins with `where` and ends with `remedy`, where it is none, or an object in it has a
       field twice: programs differ in which of the two counts.
     """
     parse = _finite if is_finite else float
     try:
         content = json.loads(text, object_pairs_hook=_each_once, parse_float=parse, parse_constant=parse)
     except UserError as error:
-        raise UserError(f"{place}: {error}") from None
+        raise UserError(f"{where}: {error}") from None
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{place} is not valid JSON ({error}); {remedy}") from None
+        raise UserError(f"{where} is not valid JSON ({error}); {remedy}") from None
     if not isinstance(content, dict):
-        raise UserError(f"{place} holds no JSON object, but {str(content)[:40]!r}; {remedy}")
+        raise UserError(f"{where} holds no JSON object, but {str(content)[:40]!r}; {remedy}")
     return content
 
 
@@ -72,19 +72,19 @@ class Fields(dict[str, Any]):
         super().__init__(content)
         self.read: set[str] = set()
 
-    def one_of(self, names: Sequence[str], way_out: str = "keep one of them") -> Any:
+    def one_of(self, names: Sequence[str], remedy: str = "keep one of them") -> Any:
         """The value of that one of these fields that is there and not null; None if there is none.
 
         An empty text counts only where all others are missing.
 
-        Raises: ValueError, which ends with `way_out`, where two of them are there and differ.
+        Raises: ValueError, which ends with `remedy`, where two of them are there and differ.
         """
         given = [name for name in names if self.get(name) is not None]
         given = [name for name in given if self[name] != ""] or given
         if other := next((name for name in given if str(self[name]) != str(self[given[0]])), None):
             first, second = contrast(self[given[0]], self[other])
             fault = f"{given[0]!r} is {first} and {other!r} is {second}"
-            raise ValueError(f"{fault}, but only one can be read; {way_out}")
+            raise ValueError(f"{fault}, but only one can be read; {remedy}")
         self.read.update(given)
         return self[given[0]] if given else None
 

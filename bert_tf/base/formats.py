@@ -30,10 +30,10 @@ def what_is_not_text(head: bytes, name: str) -> str | None:
 
     A few zero bytes are characters of UTF-8.
     """
-    found = next((found for beginning, found in _BEGINNINGS.items() if head.startswith(beginning)), None)
-    if not found and _ISO_2022 in head:
-        found = "ISO-2022", "iconv -f ISO-2022-JP -t UTF-8 {} > OUT"
-    if not found and head.count(0) > _MOST_ZEROS * len(head):
+    kind = next((kind for beginning, kind in _BEGINNINGS.items() if head.startswith(beginning)), None)
+    if not kind and _ISO_2022 in head:
+        kind = "ISO-2022", "iconv -f ISO-2022-JP -t UTF-8 {} > OUT"
+    if not kind and head.count(0) > _MOST_ZEROS * len(head):
         order = "LE" if head[1::2].count(0) > head[::2].count(0) else "BE"  # which byte of a Latin letter is 0
-        found = "a binary file or UTF-16", f"iconv -f UTF-16{order} -t UTF-8 {{}} > OUT"
-    return found and f"{found[0]}, not UTF-8 text; convert it: {found[1].format(shlex.quote(name))}"
+        kind = "a binary file or UTF-16", f"iconv -f UTF-16{order} -t UTF-8 {{}} > OUT"
+    return kind and f"{kind[0]}, not UTF-8 text; convert it: {kind[1].format(shlex.quote(name))}"

@@ -50,8 +50,8 @@ class RecordSet(InstanceSet):
     def __init__(self, patterns: str, argument: str):
         super().__init__(patterns, argument)
         has_all = all(index_path(path).exists() for path in self.files)
-        shown = Progress(self.files, unit="shards", description="making indexes", disable=has_all)
-        indexes = [load_index(path) for path in shown]
+        progress = Progress(self.files, unit="shards", description="making indexes", disable=has_all)
+        indexes = [load_index(path) for path in progress]
         self.copies = [[index.num_records for index in indexes]]
         # Those that could not be stored beside their shards. The others are opened when needed.
         self._unstored = {path: index for path, index in zip(self.files, indexes) if not index.is_stored}

@@ -71,8 +71,8 @@ def ask(command: Sequence[str], limit_secs: float, fault: str, remedy: str, **va
     if code := child.returncode:
         ended = signal.Signals(-code).name if code < 0 else f"code {code}"
         lines = [line.strip() for line in f"no word\n{out}\n{err}".splitlines() if line.strip()]
-        said = next((line for line in reversed(lines) if "Error" in line), lines[-1])
-        raise UserError(f"{fault} ({ended}, {said}): {remedy}")
+        reason = next((line for line in reversed(lines) if "Error" in line), lines[-1])
+        raise UserError(f"{fault} ({ended}, {reason}): {remedy}")
     return out, err
 
 

@@ -38,10 +38,10 @@ def examine_gpus() -> Findings:
 
 def _explain_no_gpus() -> Finding:
     if shutil.which("nvidia-smi"):
-        said = (ask_nvidia_smi() or ["nothing"])[0]
+        answer = (ask_nvidia_smi() or ["nothing"])[0]
         remedy = "install the driver again, or reboot where it was updated; on a login node look from within a job"
-        state = WARNING if "No devices" in said else PROBLEM
-        return Finding(state, f"nvidia-smi lists none and says: {said}. Way out: {remedy}")
+        state = WARNING if "No devices" in answer else PROBLEM
+        return Finding(state, f"nvidia-smi lists none and says: {answer}. Way out: {remedy}")
     # PCI vendor 10de is NVIDIA; class 03 is a display controller.
     facts = [((device / "vendor").read_text(), (device / "class").read_text()) for device in PCI.glob("*")]
     if any(vendor.strip() == "0x10de" and kind.startswith("0x03") for vendor, kind in facts):

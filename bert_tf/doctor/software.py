@@ -54,9 +54,9 @@ def examine_tensorflow() -> Findings:
     yield from problems(check_version, version) or [Finding(OK, fine)]
     yield from problems(check_gpu_code, build_info, num_gpus)
     if num_gpus:
-        said = ("; ".join(gpu_complaints(err)) if cuda else "it is tensorflow-cpu") or "it gives no reason"
+        reason = ("; ".join(gpu_complaints(err)) if cuda else "it is tensorflow-cpu") or "it gives no reason"
         remedy = f"{SETUP} installs the CUDA libraries that fit; DEVICE=cpu (--device=cpu) trains on the CPU"
-        yield judge(num_seen >= num_gpus, f"it sees {num_seen} of {num_gpus} GPU(s)", f"{said}: {remedy}")
+        yield judge(num_seen >= num_gpus, f"it sees {num_seen} of {num_gpus} GPU(s)", f"{reason}: {remedy}")
 
 
 def _start() -> Start:

@@ -197,7 +197,7 @@ def _open_shards(path: Path) -> dict[str, Stored]:
     if not isinstance(places, dict) or not places:
         raise UserError(f"{path} names no tensors in weight_map; {_FETCH_AGAIN}")
     tensors: dict[str, Stored] = {}
-    for name in sorted({Path(str(place)).name for place in places.values()}):
+    for name in sorted({Path(str(file)).name for file in places.values()}):
         tensors.update(_open_safetensors(path.parent / name))
     if missing := sorted(places.keys() - tensors.keys()):
         fault = f"{missing[0]} is in none of the files that it names ({len(missing)} missing in all)"

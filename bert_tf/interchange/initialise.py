@@ -159,8 +159,8 @@ def _difference(stored: StoredTokenizer, files: Mapping[str, str]) -> str:
     ours = files[VOCABULARY].split("\n")[:-1]
     for number, (piece, other) in enumerate(itertools.zip_longest(pieces, ours, fillvalue="")):
         if piece != other:
-            own, theirs = contrast(piece, other)
-            return f"has another vocabulary than the records: piece {number} is {own}, {theirs} in theirs"
+            in_weights, in_records = contrast(piece, other)
+            return f"has another vocabulary than the records: piece {number} is {in_weights}, {in_records} in theirs"
     if None not in (their_casing, casing) and their_casing != casing:
         return f"was trained on text with {their_casing}, the records were made with {casing}"
     if pipeline not in (None, files.get(TOKENIZER)):
@@ -214,8 +214,8 @@ def initialise_from(
         )
     loaded, missing, unused = load_weights(weights, model.variables, model.config.vocab_size)
     if not loaded:
-        found = f"{enumerate_names(unused)}; name a BERT checkpoint"
-        raise UserError(f"--init_checkpoint={weights.source} holds none of the model's variables, but {found}")
+        contents = f"{enumerate_names(unused)}; name a BERT checkpoint"
+        raise UserError(f"--init_checkpoint={weights.source} holds none of the model's variables, but {contents}")
     telemetry.note(f"starting from {weights.source}: {len(loaded)} variables loaded")
     shapes = {**weights.shapes, **{name: list(variable.shape) for name, variable in named.items()}}
     for state, names in (

@@ -77,8 +77,8 @@ def export_model(
             for name, text in {**companions, TRITON_CONFIG: config, SETTINGS_FILE: settings_json}.items():
                 (made / name).write_text(text, encoding="utf-8")
     except (OSError, tf.errors.OpError) as error:
-        way_out = "make room, or name another folder with --model_export_path"
-        raise UserError(f"{folder} cannot be written ({first_line(error)}); {way_out}") from None
+        remedy = "make room, or name another folder with --model_export_path"
+        raise UserError(f"{folder} cannot be written ({first_line(error)}); {remedy}") from None
 
 
 @contextlib.contextmanager

@@ -45,6 +45,6 @@ def read_float32(read: Callable[[], np.ndarray], dtype: str, source: str, name: 
     with np.errstate(over="ignore"):  # of float64
         values = read().astype(np.float32, copy=False)
     if not np.isfinite(values).all():
-        way_out = "name an earlier checkpoint, or fetch the weights again"
-        raise UserError(f"{source}: {name} holds numbers that are not finite (NaN or infinite); {way_out}")
+        remedy = "name an earlier checkpoint, or fetch the weights again"
+        raise UserError(f"{source}: {name} holds numbers that are not finite (NaN or infinite); {remedy}")
     return values

@@ -124,8 +124,8 @@ class Typed:
 
     def describe(self) -> list[str]:
         """A line for each argument, with the text that was typed or the default."""
-        shown = [*self.texts, *(f"{argument.default} (default)" for argument in self.arguments[len(self.texts) :])]
-        return [f"{argument.name} = {text}" for argument, text in zip(self.arguments, shown)]
+        values = [*self.texts, *(f"{argument.default} (default)" for argument in self.arguments[len(self.texts) :])]
+        return [f"{argument.name} = {text}" for argument, text in zip(self.arguments, values)]
 
     def flags(self) -> dict[str, Any]:
         """The program's flags that the arguments stand for; without those of single phases, and of the ranks."""

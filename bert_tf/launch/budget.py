@@ -121,9 +121,9 @@ class Training(Budget):
         return [*super().describe(), *_time_so_far(self)]
 
     def _choose_data(self) -> list[PreparedData]:
-        found = super()._choose_data()
-        _describe_text(self.phases[0], found[0], self.typed)
-        return found
+        prepared = super()._choose_data()
+        _describe_text(self.phases[0], prepared[0], self.typed)
+        return prepared
 
     def _flags(self, phase: Phase) -> Values:
         return {**super()._flags(phase), "decay_steps": round(DECAY_SHARE * phase.num_updates)}

@@ -16,7 +16,7 @@ from bert_tf.base.files import CHECKOUT, read_json_object, work_folder, write_te
 from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.bert_config import PRESETS
 from bert_tf.launch.arguments import Argument, Typed, Values
-from bert_tf.launch.environment import SETTINGS_OF, LaunchEnvironment, flag_texts, show, shown
+from bert_tf.launch.environment import SETTINGS_OF, LaunchEnvironment, flag_texts, short_path, show
 from bert_tf.launch.job import run
 from bert_tf.launch.rank import describe_signal
 from bert_tf.run.run_folder import find_checkpoints
@@ -101,7 +101,7 @@ class Call(abc.ABC):
             *self.typed.describe(),
             *self.describe(),
             f"device = {environment.describe_device(self.num_ranks)}",
-            f"results_dir = {shown(self.folder)}",
+            f"results_dir = {short_path(self.folder)}",
             *(f"{name} = {limit:g}" for name, limit in limits.items() if limit),
         ]
         show(plan)
@@ -112,7 +112,7 @@ class Call(abc.ABC):
             for file, text in each.files.items():
                 write_text(file, text)
             if each.is_finished():
-                show([f"{each.title}: finished already, {shown(each.flags['model_dir'])}"])
+                show([f"{each.title}: finished already, {short_path(each.flags['model_dir'])}"])
             elif code := self.train(each):
                 return code
         show(self.results(runs))
@@ -153,7 +153,7 @@ class Call(abc.ABC):
             count = f"starts in a row without a checkpoint after update {update}: {num_fruitless} of {restarts}"
             ended = f"{each.title} ended with code {code}{describe_signal(code)}; {count}"
             if num_fruitless > restarts:
-                show([f"{ended}; given up: {shown(logs)} says why; put that right, and the same command goes on"])
+                show([f"{ended}; given up: {short_path(logs)} says why; put that right, and the same command goes on"])
                 return code
             pause_secs = min(_FIRST_PAUSE_SECS * 2**num_fruitless, _LONGEST_PAUSE_SECS)
             show([f"{ended}; it goes on in {pause_secs:.0f} s"])

@@ -104,7 +104,7 @@ def as_typed(value: Any) -> Any:
     return str(value).lower() if isinstance(value, bool) else value
 
 
-def shown(path: Path) -> str:
+def short_path(path: Path) -> str:
     """A path, relative to the working folder if it is inside that."""
     relative = os.path.relpath(path)
     return relative if not relative.startswith("..") else str(path)

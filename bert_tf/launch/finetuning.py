@@ -15,7 +15,7 @@ from bert_tf.base.files import check_file, check_output
 from bert_tf.bert_config import PRESETS, BertConfig
 from bert_tf.launch.arguments import Argument, Typed, Values, arguments
 from bert_tf.launch.call import Call, Run, check_model, find_checkpoint
-from bert_tf.launch.environment import SETTINGS_OF, LaunchEnvironment, show, shown
+from bert_tf.launch.environment import SETTINGS_OF, LaunchEnvironment, short_path, show
 from bert_tf.settings.declaration import Setting
 from bert_tf.tasks.glue.tasks import CUSTOM, EVAL, PREDICT, TRAIN, find_files, find_task
 from bert_tf.text.tokenizer import open_tokenizer
@@ -73,7 +73,7 @@ class Finetuning(Call):
 
     def describe(self) -> list[str]:
         name, data = self.folder_of_data
-        lines = [f"{name} = {shown(data)}"]
+        lines = [f"{name} = {short_path(data)}"]
         if self.trains:
             rate = f"{self.typed.flags()['learning_rate'] * self.num_ranks:g}"
             lines += [f"global_batch_size = {self.batch_size * self.num_ranks}", f"effective_learning_rate = {rate}"]
@@ -116,7 +116,7 @@ class Finetuning(Call):
     def results(self, runs: Sequence[Run]) -> Sequence[str]:
         left = {**self.left, **({"curves": "report.html"} if self.trains else {})}
         files = {label: Path(os.path.normpath(runs[0].flags["model_dir"] / file)) for label, file in left.items()}
-        return [f"{label}: {shown(file)}" for label, file in files.items()]
+        return [f"{label}: {short_path(file)}" for label, file in files.items()]
 
 
 _GOOGLES = "data/download/google_pretrained_weights/uncased_L-24_H-1024_A-16/bert_model.ckpt"
@@ -194,8 +194,8 @@ class GlueCall(Finetuning):
     def of(cls, kind: str, typed: Typed, environment: LaunchEnvironment) -> GlueCall:
         name = typed["task_name"]
         if name.lower() == CUSTOM:
-            own = f"run_classifier.py --task_name={CUSTOM}, docs/fine_tuning.md"
-            raise UserError(f"task_name (position 1) is {name!r}: for files of your own see {own}")
+            program = f"run_classifier.py --task_name={CUSTOM}, docs/fine_tuning.md"
+            raise UserError(f"task_name (position 1) is {name!r}: for files of your own see {program}")
         name = find_task(name).name
         data = environment.path("glue_dir", environment.data_dir / "download" / "glue") / name
         return cls(f"{kind}_{name.lower()}", typed, environment, ("data_dir", data))

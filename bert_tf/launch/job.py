@@ -30,7 +30,7 @@ from pathlib import Path
 from bert_tf.base.machine.launchers import Start
 from bert_tf.base.progress import COLUMNS_VARIABLE
 from bert_tf.base.signals import STOP_SIGNALS, STOPPED_EXIT_CODE, handling
-from bert_tf.launch.environment import LaunchEnvironment, show, shown
+from bert_tf.launch.environment import LaunchEnvironment, short_path, show
 from bert_tf.launch.rank import (
     ERROR_OF_RANK,
     FORWARDED_SIGNALS,
@@ -69,7 +69,7 @@ def run(title: str, command: Sequence[str], num_ranks: int, log_folder: Path, en
     folder.mkdir(parents=True)
     start, started = environment.start(num_ranks), time.monotonic()
     python = rank_python(start)
-    show([f"--- {title}: logs in {shown(folder)}", "+ " + shlex.join([python, *command])])
+    show([f"--- {title}: logs in {short_path(folder)}", "+ " + shlex.join([python, *command])])
     variables = {**environment.environ, **rank_environment(start)}
     if start.launcher == "srun":
         variables.update(
@@ -106,15 +106,15 @@ def run(title: str, command: Sequence[str], num_ranks: int, log_folder: Path, en
 
 def _show(log: Path, launcher: subprocess.Popen, received: Sequence[int]) -> None:
     """Copies a growing file to stdout until the launcher has ended, by itself or by a second SIGINT."""
-    shown = 0
+    num_copied = 0
     while True:
         ended = launcher.poll() is not None
         if received.count(signal.SIGINT) > 1:  # the user does not want to wait
             launcher.terminate()
         with contextlib.suppress(FileNotFoundError), open(log, "rb") as file:
-            file.seek(shown)
+            file.seek(num_copied)
             text = file.read()
-            shown += len(text)
+            num_copied += len(text)
             sys.stdout.buffer.write(text)
             sys.stdout.flush()
         if ended:

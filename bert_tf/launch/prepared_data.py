@@ -98,17 +98,17 @@ def choose_data(
     needed = [f"max_seq_length {length} with max_predictions_per_seq {num}" for length, num in phases]
     wishes = {"DATASET": dataset, "DATA_FORMAT": data_format, "cased": is_cased}
     needed += [f"{name}={wish}" for name, wish in wishes.items() if wish is not None]
-    found = [f"{item.folder.relative_to(data_dir)} ({item.shown_lengths})" for item in complete]
-    found += [
+    listed = [f"{item.folder.relative_to(data_dir)} ({item.shown_lengths})" for item in complete]
+    listed += [
         f"{folder.relative_to(data_dir)} (no manifest.json: unfinished, or not made by bertPrep.py)"
         for folder in unfinished
     ]
-    said = (
+    fault = (
         f"{len(choices) or 'no'} sets of data, with one vocabulary, are prepared for {', '.join(needed)}; "
-        f"found below {data_dir}: {', '.join(found) or 'nothing'}"
+        f"found below {data_dir}: {', '.join(listed) or 'nothing'}"
     )
     if choices:
         ways = f"DATASET=<name> or DATA_FORMAT={'|'.join(FORMATS)}, or move the folders that are not wanted elsewhere"
-        raise UserError(f"{said}; choose by {ways}")
+        raise UserError(f"{fault}; choose by {ways}")
     ways = "data/bertPrep.py --action create_token_files (or create_tfrecord_files)"
-    raise MissingError(f"{said}; make them with {ways}, or set DATA_DIR to the working directory that holds them")
+    raise MissingError(f"{fault}; make them with {ways}, or set DATA_DIR to the working directory that holds them")

@@ -13,7 +13,7 @@ from bert_tf.base.errors import MissingError, UserError
 from bert_tf.base.files import check_output, read_json_object
 from bert_tf.launch.arguments import Typed, Values, arguments
 from bert_tf.launch.call import Call, Run, check_model, config_file, find_checkpoint
-from bert_tf.launch.environment import LaunchEnvironment, as_typed, show, shown
+from bert_tf.launch.environment import LaunchEnvironment, as_typed, short_path, show
 from bert_tf.launch.prepared_data import PreparedData, choose_data
 from bert_tf.run.evaluations import find_best
 from bert_tf.run.run_folder import CONFIG, REPORT, describe_differences, find_checkpoints, find_damage, is_report
@@ -135,7 +135,7 @@ class Pretraining(Call):
         return [
             *itertools.chain(*(phase.describe() for phase in self.phases)),
             f"sequences_in_all = {sum(phase.num_sequences for phase in self.phases)}",
-            f"init_checkpoint = {shown(Path(start)) if start else 'none (random weights)'}",
+            f"init_checkpoint = {short_path(Path(start)) if start else 'none (random weights)'}",
             f"packing = {as_typed(bool(self.environment.given('packing')))}",
         ]
 
@@ -177,10 +177,8 @@ class Pretraining(Call):
             check_same_plan(folder, plan, unbegun)
         earlier = next((phase for phase in self.phases if phase.name == chosen[0].starts_after), None)
         if earlier and not self.has_ended(earlier):
-            raise MissingError(
-                f"{chosen[0].title} starts from the end of {earlier.title}, which {shown(self.run_folder(earlier))} "
-                "has not reached; run it first"
-            )
+            reached = f"the end of {earlier.title}, which {short_path(self.run_folder(earlier))} has not reached"
+            raise MissingError(f"{chosen[0].title} starts from {reached}; run it first")
         files = {folder / PLAN: json.dumps(plan, indent=2) + "\n"}
         return [self._run(phase, prepared)._replace(files=files) for phase, prepared in zip(chosen, data)]
 
@@ -239,8 +237,8 @@ class Pretraining(Call):
         begun = [run for run in map(self.run_folder, self.phases) if (run / "metrics.jsonl").exists()]
         write_page(begun, self.folder / REPORT, title=f"Pre-training, {self.folder.name}")
         return [
-            f"curves: {shown(self.folder / REPORT)}",
-            *(f"checkpoints: {shown(run / 'checkpoints')}" for run in begun),
+            f"curves: {short_path(self.folder / REPORT)}",
+            *(f"checkpoints: {short_path(run / 'checkpoints')}" for run in begun),
         ]
 
 

@@ -102,8 +102,8 @@ def refuse_mistyped(environ: Mapping[str, str], phase: int) -> None:
     for name in sorted(set(environ) - read):
         close = difflib.get_close_matches(re.sub(r"_PHASE\d$", "", name), meant, 1, _ALIKE)
         if environ[name] and close:
-            said = f"run.sub reads no such variable; did you mean {meant[close[0]]}?"
-            raise UserError(f"{name}={environ[name]}: {said} Else take it out: env -u {name} sbatch ...")
+            hint = f"run.sub reads no such variable; did you mean {meant[close[0]]}?"
+            raise UserError(f"{name}={environ[name]}: {hint} Else take it out: env -u {name} sbatch ...")
 
 
 def argument_texts(phase: int, environ: Mapping[str, str], folder: Path, num_ranks: int) -> list[str]:

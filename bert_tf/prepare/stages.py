@@ -72,21 +72,21 @@ class _Formatted(NamedTuple):
 
 def _formatted_corpora(dataset: str, layout: Layout) -> list[_Formatted]:
     """Those that the dataset consists of. Raises: UserError where one is missing or was changed."""
-    found = []
+    formatted = []
     for corpus in registry.corpora_of(dataset):
         path, format_again = layout.formatted_file(corpus), command("text_formatting", corpus)
         if not path.is_file():
-            ways_out = f"run {format_again} first"
+            remedy = f"run {format_again} first"
             if corpus == "bookscorpus":
-                ways_out += f", on a folder of .txt books, {layout.download / corpus}, or leave them out: "
-                ways_out += "--dataset=wikicorpus_en"
-            raise UserError(f"{path} does not exist: {ways_out}")
+                remedy += f", on a folder of .txt books, {layout.download / corpus}, or leave them out: "
+                remedy += "--dataset=wikicorpus_en"
+            raise UserError(f"{path} does not exist: {remedy}")
         sha256 = ""
         if manifest := read_manifest(layout.formatted_manifest(corpus)):
             manifest.require_whole(layout.formatted, f"{format_again} again")
             sha256 = manifest.entries[0].sha256
-        found.append(_Formatted(path, manifest, describe_input(path, layout.root, sha256)))
-    return found
+        formatted.append(_Formatted(path, manifest, describe_input(path, layout.root, sha256)))
+    return formatted
 
 
 def run_sharding(options: PreparationOptions, layout: Layout) -> None:
@@ -169,7 +169,7 @@ FROM_TOKEN_FILES = {"create_pairs": creating.create_pairs, "export_tfrecord": cr
 def find_prepared(layout: Layout, dataset: str = "") -> list[Prepared]:
     """What the stages have left of a dataset and the corpora that it is made of, or of all datasets, by stage."""
     parts = registry.parts_of(dataset)
-    found = [
+    begun = [
         prepared
         for name, stage in _DECLARED.items()
         for folder in stage.folders
@@ -178,7 +178,7 @@ def find_prepared(layout: Layout, dataset: str = "") -> list[Prepared]:
     ]
     chosen = [
         prepared
-        for prepared in found
+        for prepared in begun
         if dataset in ("", prepared.dataset) or (_DECLARED[prepared.stage].is_of_corpus and prepared.dataset in parts)
     ]
     return sorted(chosen, key=lambda prepared: [*STAGES].index(prepared.stage))

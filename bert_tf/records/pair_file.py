@@ -184,22 +184,22 @@ def _find_pair_settings(
     Raises: UserError if pairs were drawn differently, or the files are of both splits.
     """
     splits, missing = set(), []
-    found: dict[PairSettings, object] = {default: "this command"} if is_exact else {}
+    drawn: dict[PairSettings, object] = {default: "this command"} if is_exact else {}
     for path in paths:
         tokens = TokenFile(path)
         splits.add(tokens.shard.split)
         if pairs := open_pairs(tokens, default):
-            found.setdefault(pairs.settings, pairs.path)
+            drawn.setdefault(pairs.settings, pairs.path)
         else:
             missing.append(path)
     if len(splits) > 1:
         raise UserError(f"{paths[0]} and {paths[-1]} are of two splits; name the token files of one split")
-    if len(found) > 1:
-        (one, source), (other, other_source) = list(found.items())[:2]
+    if len(drawn) > 1:
+        (one, source), (other, other_source) = list(drawn.items())[:2]
         raise UserError(
             f"{other_source} has {other}, but {source} {one}; delete what is not wanted, or use what is there"
         )
-    return next(iter(found), default), missing
+    return next(iter(drawn), default), missing
 
 
 def ensure_pairs(
@@ -226,7 +226,7 @@ def ensure_pairs(
     settings, missing = _find_pair_settings(files, default, is_exact)
     counts: Counter[str] = Counter()
     make = functools.partial(make_pairs, settings=settings)
-    shown = Progress(missing, unit="shards", description=f"drawing {default.kind}", disable=not missing)
-    for _, of_file in zip(shown, map_in_order(make, missing)):
+    progress = Progress(missing, unit="shards", description=f"drawing {default.kind}", disable=not missing)
+    for _, of_file in zip(progress, map_in_order(make, missing)):
         counts.update(of_file)
     return settings, counts

@@ -88,7 +88,7 @@ class UpdateStatistics:
             applied = np.array([bool(result.is_finite) for result in results])
         metrics = np.array([result.metrics.numpy() for result in results])
         norms = np.array([float(result.gradient_norm) for result in results])
-        shown = applied if applied.any() else ~applied
+        reported = applied if applied.any() else ~applied
         self.num_skipped += int((~applied).sum())
         seconds = time.monotonic() - self._started - self._secs.pop("saving") - self._secs.pop("evaluation")
         timed, num_instances = results[:2][-1], global_batch_size * len(results)
@@ -101,7 +101,7 @@ class UpdateStatistics:
             "all_reduce": reducing,
             "host": seconds - sum(self._secs.values()),
         }
-        figures = {**self._objective.name_metrics(metrics[shown].mean(axis=0)), "skipped_updates": self.num_skipped}
+        figures = {**self._objective.name_metrics(metrics[reported].mean(axis=0)), "skipped_updates": self.num_skipped}
         if self._num_rows:  # the batches say how full the rows were
             figures |= {
                 "tokens_per_sec": self._num_tokens / seconds,
@@ -110,7 +110,7 @@ class UpdateStatistics:
             }
         self._clear()
         return figures | {
-            "gradient_norm": float(norms[shown].mean()),
+            "gradient_norm": float(norms[reported].mean()),
             "learning_rate": float(last.learning_rate),
             "loss_scaler": float(last.loss_scale),
             "throughput_train": num_instances / seconds,

@@ -140,8 +140,8 @@ class Telemetry:
         # The program has already printed how fast it was, under NVIDIA's names; without labels that is all there is.
         left_out = ("global_step", "latency_", "throughput_")
         figures = [f"{name} = {value:.5g}" for name, value in metrics.items() if not name.startswith(left_out)]
-        if shown := ", ".join(figures):
-            self.note(f"evaluation at update {update:,}: {shown}")
+        if line := ", ".join(figures):
+            self.note(f"evaluation at update {update:,}: {line}")
 
     @_on_chief
     def results(self, update: int, scores: Mapping[str, float], speed: Mapping[str, float]) -> None:

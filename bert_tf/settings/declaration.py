@@ -72,11 +72,11 @@ class Setting:
             return f"one of {', '.join(map(str, self.choices))}"
         if self.kind == "str":
             return "a text, not empty"
-        shown = ", and ".join(
+        bounds = ", and ".join(
             f"{words} {bound:,}" if isinstance(bound, int) else f"{words} {bound:g}" for words, _, bound in self._bounds
         )
         kind = "a whole number" if self.kind == "int" else "a number"
-        return f"{kind} {shown}".rstrip() + (f", or {self.word}" if self.word else "")
+        return f"{kind} {bounds}".rstrip() + (f", or {self.word}" if self.word else "")
 
     def parse(self, text: str) -> Any:
         """The value of a text. Raises ValueError if the text does not follow the rule."""

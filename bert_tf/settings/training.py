@@ -322,9 +322,9 @@ class FinetuningConfig(TrainingConfig):
         updates = int(num_rows * self.num_train_epochs / self.global_batch_size + 1e-9)
         if updates < 1:
             batch, epochs = self.global_batch_size, self.num_train_epochs
-            said = f"{num_rows} rows x {epochs:g} epochs do not fill one update of {batch} rows"
+            fault = f"{num_rows} rows x {epochs:g} epochs do not fill one update of {batch} rows"
             split = "train_batch_size x num_accumulation_steps x ranks"
-            raise UserError(f"{said} ({split}): make it smaller, or num_train_epochs larger")
+            raise UserError(f"{fault} ({split}): make it smaller, or num_train_epochs larger")
         return updates
 
     def num_warmup_updates(self, num_rows: int) -> int:

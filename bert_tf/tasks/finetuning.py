@@ -102,8 +102,8 @@ class FinetuningTask(Task):
 
     @classmethod
     def from_settings(cls, config: FinetuningConfig, options: Any) -> FinetuningTask:
-        own = [field.name for field in dataclasses.fields(cls) if field.init and field.name != "files"]
-        return cls(files_of_mode(config, options), **{name: getattr(options, name) for name in own})
+        names = [field.name for field in dataclasses.fields(cls) if field.init and field.name != "files"]
+        return cls(files_of_mode(config, options), **{name: getattr(options, name) for name in names})
 
     def __post_init__(self) -> None:
         least = 1 + 2 * self.num_texts
@@ -162,9 +162,9 @@ class FinetuningTask(Task):
 
     def recorded(self) -> Facts:
         """All settings by their flags' names, for config.json."""
-        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.init}
-        files = {f"{use}_file": ",".join(map(str, paths)) for use, paths in own.pop("files").items()}
-        return {"task_name": self.name, **files, **own}
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.init}
+        files = {f"{use}_file": ",".join(map(str, paths)) for use, paths in values.pop("files").items()}
+        return {"task_name": self.name, **files, **values}
 
     # --- What is the same in all
 

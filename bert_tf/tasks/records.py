@@ -42,10 +42,10 @@ def read_plain(path: Path, delimiter: str) -> Iterator[Record]:
             yield Record(number, line.rstrip("\r\n").split(delimiter), (line,))
 
 
-def read_csv(path: Path, delimiter: str, way_out: str = "") -> Iterator[Record]:
+def read_csv(path: Path, delimiter: str, remedy: str = "") -> Iterator[Record]:
     """Records by CSV's rules. Blank lines are skipped.
 
-    Raises: UserError, which ends with `way_out`, for a quotation mark at a wrong place.
+    Raises: UserError, which ends with `remedy`, for a quotation mark at a wrong place.
     """
     csv.field_size_limit(sys.maxsize)
     first, used = 1, list[str]()  # of a record: the number of its first line, and its lines
@@ -64,7 +64,7 @@ def read_csv(path: Path, delimiter: str, way_out: str = "") -> Iterator[Record]:
             first += len(used)
             used.clear()
     except csv.Error as error:
-        rule = f"quotation marks must enclose whole fields, and be doubled inside them{way_out}"
+        rule = f"quotation marks must enclose whole fields, and be doubled inside them{remedy}"
         raise UserError(f"{path}, line {first}: {error}; {rule}") from None
 
 

@@ -51,11 +51,11 @@ class TaskRows(Protocol):
 def tokenize_texts(texts: Sequence[str], tokenizer: Tokenizer, *, show_progress: bool) -> tuple[np.ndarray, np.ndarray]:
     """The ids of all tokens, int32, and the number of tokens in each text, int64 [F]."""
     tokenized = []
-    with Progress(total=len(texts), unit="texts", description="tokenising", disable=not show_progress) as shown:
+    with Progress(total=len(texts), unit="texts", description="tokenising", disable=not show_progress) as progress:
         for start in range(0, len(texts), _BATCH):
             batch = texts[start : start + _BATCH]
             tokenized.append(tokenizer.encode_lines(batch))
-            shown.update(len(batch))
+            progress.update(len(batch))
     ids, sizes_F = map(np.concatenate, zip(*tokenized))
     return ids, sizes_F
 

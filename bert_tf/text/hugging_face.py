@@ -231,7 +231,7 @@ class HuggingFaceTokenizer(Tokenizer):
             while end < limit and unicodedata.category(text[end])[0] in "LM":
                 end += 1
             # The space before a word is no part of it; a token for that alone stands for the character after it.
-            start = next((place for place in range(start, len(text)) if not _is_blank(text[place])), start)
+            start = next((position for position in range(start, len(text)) if not _is_blank(text[position])), start)
             starts.append(start)
             ends.append(max(end, start + 1))
         return TokenSpans(encoded.ids, starts, ends)

@@ -138,8 +138,8 @@ def _names(model: Any) -> list[str]:
     numbers = {each.piece: n for n, each in enumerate(model.pieces) if each.type in (_CONTROL, _USER_DEFINED)}
     special = {n: UNKNOWN_TOKEN for n, each in enumerate(model.pieces) if each.type == _UNKNOWN}
     for token, others in _OTHER_NAMES.items():
-        if found := [numbers[name] for name in (token, *others) if name in numbers]:
-            special[found[0]] = token
+        if ids := [numbers[name] for name in (token, *others) if name in numbers]:
+            special[ids[0]] = token
     names = []
     for number, each in enumerate(model.pieces):
         is_of_text = each.type in (_NORMAL, _USER_DEFINED, _BYTE) and each.piece not in SPECIAL_TOKENS

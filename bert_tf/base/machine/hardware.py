@@ -115,9 +115,9 @@ def memory_peak_mib() -> float:
 def allow_open_files(num_files: int) -> None:
     """Lets this process have so many files open, within what the system allows; on macOS it begins with 256."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = num_files if hard == resource.RLIM_INFINITY else min(num_files, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    limit = num_files if hard == resource.RLIM_INFINITY else min(num_files, hard)
+    if soft != resource.RLIM_INFINITY and soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 def processor_facts() -> dict[str, str]:

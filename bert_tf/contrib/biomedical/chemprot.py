@@ -51,17 +51,17 @@ class _Article(NamedTuple):
 
     def sentences(self) -> list[tuple[int, int]]:
         """The first character of each sentence and that after its last; none ends inside an entity."""
-        found: list[tuple[int, int]] = []
+        spans: list[tuple[int, int]] = []
         for part in (self.text[: self.title_size], self.text[self.title_size + 1 :]):
-            place = found[-1][1] if found else 0
+            end = spans[-1][1] if spans else 0
             for sentence in split_by_rules(" ".join(part.split())):  # which takes two spaces for a paragraph's end
-                match = re.compile(r"\s+".join(map(re.escape, sentence.split()))).search(self.text, place)
+                match = re.compile(r"\s+".join(map(re.escape, sentence.split()))).search(self.text, end)
                 assert match
-                start, place = match.span()
-                if found and any(each.start < start and each.end > found[-1][1] for each in self.entities.values()):
-                    start, _ = found.pop()
-                found.append((start, place))
-        return found
+                start, end = match.span()
+                if spans and any(each.start < start and each.end > spans[-1][1] for each in self.entities.values()):
+                    start, _ = spans.pop()
+                spans.append((start, end))
+        return spans
 
     def examples(self) -> Iterator[tuple[str, str, str]]:
         """A chemical, a gene and the sentence with both marked, for each pair in a sentence."""
@@ -160,9 +160,9 @@ def make_tables(options: PreparationOptions, working_dir: Path) -> None:
     """
     layout = Layout(working_dir)
     folder = layout.download_folder(options.dataset)
-    ways_out = f"{download_of('chemprot')}, or put ChemProt_Corpus.zip, or what is in it, there"
+    remedy = f"{download_of('chemprot')}, or put ChemProt_Corpus.zip, or what is in it, there"
     paths = require_files(
-        find_text_files(folder, (".tsv", ".tsv.gz", ".zip")), folder, ".tsv or .zip file", ways_out=ways_out
+        find_text_files(folder, (".tsv", ".tsv.gz", ".zip")), folder, ".tsv or .zip file", remedy=remedy
     )
     inputs = [describe_input(path, working_dir) for path in paths]
     stage = Stage("text_formatting", options.dataset, layout.formatted_manifest(options.dataset), {}, inputs)
@@ -222,11 +222,11 @@ def _read_part(files: _Files, bad: BadRecords) -> _Part:
             raise UserError(f"{next(iter(files.values()))[0]}: there is no file of {kind} beside it")
         name, content = files[kind]
         for number, line in enumerate(content.split(b"\n"), 1):
-            place = f"{name}, line {number}"
-            text = decode_utf8(line, place, "utf-8-sig" if number == 1 else "utf-8").rstrip("\r")
+            where = f"{name}, line {number}"
+            text = decode_utf8(line, where, "utf-8-sig" if number == 1 else "utf-8").rstrip("\r")
             try:
                 if text:
                     add(part, text.split("\t"))
             except (ValueError, KeyError):
-                bad.add(f"{place}: {text!r:.200}, where columns must be {rule}")
+                bad.add(f"{where}: {text!r:.200}, where columns must be {rule}")
     return part

@@ -77,8 +77,8 @@ def _name(element: ElementTree.Element) -> str:
 def _group_of(article: ElementTree.Element) -> str:
     """By the licence that is stated, and the code for it that PubMed Central has added."""
     named = (f"{_META}/{{*}}{name}" for name in ("permissions", "custom-meta-group"))
-    said = (part for path in named for each in article.iterfind(path) for part in each.iter())
-    return license_group(" ".join(text for part in said for text in (*part.attrib.values(), part.text or "")))
+    elements = (part for path in named for each in article.iterfind(path) for part in each.iter())
+    return license_group(" ".join(text for part in elements for text in (*part.attrib.values(), part.text or "")))
 
 
 class _Prose:

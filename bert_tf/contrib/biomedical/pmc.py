@@ -80,12 +80,12 @@ class CloudService:
             tarfile.open(fileobj=packed, mode="w|") as tar,
             concurrent.futures.ThreadPoolExecutor(NUM_CONNECTIONS) as threads,
         ):
-            for name, found in threads.map(lambda number: self._fetch(number, groups), articles):
-                counts[name if found is None else "num_articles"] += 1
-                if found is not None:
+            for name, content in threads.map(lambda number: self._fetch(number, groups), articles):
+                counts[name if content is None else "num_articles"] += 1
+                if content is not None:
                     member = tarfile.TarInfo(name)
-                    member.size = len(found)
-                    tar.addfile(member, io.BytesIO(found))
+                    member.size = len(content)
+                    tar.addfile(member, io.BytesIO(content))
         return dict(sorted(counts.items()))
 
     def _fetch(self, number: int, groups: Collection[str]) -> tuple[str, bytes | None]:

@@ -94,7 +94,7 @@ def _choose(path: Path, is_seen: np.ndarray) -> set[int]:
     latest: dict[int, tuple[int, int]] = {}  # of each number the highest version, and where it last occurs
     deleted: set[int] = set()
     with XmlFile(path) as file:
-        for place, element in enumerate(_elements(file)):
+        for index, element in enumerate(_elements(file)):
             if isinstance(element, Damage):
                 break
             numbers = _numbers(element.xml)
@@ -102,8 +102,8 @@ def _choose(path: Path, is_seen: np.ndarray) -> set[int]:
                 deleted.update(number for number, _ in numbers)
             else:
                 number, version = next(numbers, (0, 0))
-                latest[number] = max(latest.get(number, (0, 0)), (version, place))
-    kept = {place for number, (_, place) in latest.items() if not is_seen[number] and number not in deleted}
+                latest[number] = max(latest.get(number, (0, 0)), (version, index))
+    kept = {index for number, (_, index) in latest.items() if not is_seen[number] and number not in deleted}
     is_seen[[*latest, *deleted]] = True
     return kept
 
@@ -120,15 +120,15 @@ def read_batches(paths: Sequence[Path], position: Position) -> Iterator[Batch]:
 
 
 def _articles(file: XmlFile, kept: set[int]) -> Iterator[bytes | BadRecord | Dropped | Damage]:
-    for place, element in enumerate(_elements(file)):
+    for index, element in enumerate(_elements(file)):
         if isinstance(element, Damage):
             yield element
         elif element.tag != b"DeleteCitation":
             number, _ = next(_numbers(element.xml), (0, 0))
             if not number:
-                yield BadRecord(f"element {place + 1:,} has no PMID: not a file of PubMed's")
+                yield BadRecord(f"element {index + 1:,} has no PMID: not a file of PubMed's")
             else:
-                yield element.xml if place in kept else Dropped("superseded_or_deleted")
+                yield element.xml if index in kept else Dropped("superseded_or_deleted")
 
 
 def _text(element: ElementTree.Element | None) -> str:
@@ -186,6 +186,6 @@ def clean(xml: bytes) -> Document | Dropped | BadRecord:
 def open_corpus(options: PreparationOptions, working_dir: Path) -> Corpus:
     """The corpus, ready to be read. Raises: UserError where its files are missing."""
     folder = working_dir / "download" / "pubmed"
-    ways_out = f"{download_of(options.dataset)}, or put them there; published at ftp.ncbi.nlm.nih.gov/pubmed/baseline"
-    paths = require_files(find_files(folder), folder / "baseline", ".xml or .xml.gz file", ways_out=ways_out)
+    remedy = f"{download_of(options.dataset)}, or put them there; published at ftp.ncbi.nlm.nih.gov/pubmed/baseline"
+    paths = require_files(find_files(folder), folder / "baseline", ".xml or .xml.gz file", remedy=remedy)
     return Corpus(paths, functools.partial(read_batches, paths), clean, {})

@@ -72,8 +72,8 @@ def find_files(folder: Path) -> list[Path]:
 
 def group_named(name: str) -> str:
     """The licence group that is a part of a path; empty if there is none."""
-    found = _GROUP.search(name)
-    return f"oa_{found[1] or ('noncomm' if found[2] else 'comm')}" if found else ""
+    match = _GROUP.search(name)
+    return f"oa_{match[1] or ('noncomm' if match[2] else 'comm')}" if match else ""
 
 
 def _articles(file: XmlFile, inside: str, is_seen: np.ndarray) -> Iterator[Article | BadRecord | Dropped | Damage]:
@@ -142,8 +142,8 @@ def clean(article: Article, *, groups: Collection[str], captions: bool) -> list[
 def open_corpus(options: PreparationOptions, working_dir: Path) -> Corpus:
     """The corpus, ready to be read. Raises: UserError where its files are missing."""
     folder = working_dir / "download" / "pubmed" / "fulltext"
-    ways_out = f"{download_of(options.dataset)}, or put articles of PubMed Central there, packed or single"
-    paths = require_files(find_files(folder), folder, ".tar.gz, .xml or .nxml file", ways_out=ways_out)
+    remedy = f"{download_of(options.dataset)}, or put articles of PubMed Central there, packed or single"
+    paths = require_files(find_files(folder), folder, ".tar.gz, .xml or .nxml file", remedy=remedy)
     batches = functools.partial(read_batches, paths, folder)
     groups, captions = options.chosen_license_groups, options.captions
     clean_article = functools.partial(clean, groups=groups, captions=captions)

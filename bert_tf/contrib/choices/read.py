@@ -118,10 +118,10 @@ def _question(fields: Fields, named: Mapping[str, str], unread: UnreadFields) ->
     """Raises ValueError if the fields are not those of a question."""
     if not fields:
         raise ValueError("no fields, or not as many as in the header")
-    shown = f"the fields are {', '.join(map(repr, fields)):.120}; {_NAME_FIELDS}"
+    field_names = f"the fields are {', '.join(map(repr, fields)):.120}; {_NAME_FIELDS}"
     for what, name in named.items():
         if fields.get(name) is None and what != "label":
-            raise ValueError(f"no field {name!r}, which --fields names; {shown}")
+            raise ValueError(f"no field {name!r}, which --fields names; {field_names}")
     if isinstance(fields.get("questions"), list) or isinstance(fields.get("question"), dict):
         raise ValueError(_OTHER_FORMS)
     context, start, choices, label = (_find(fields, named, what) for what in _KNOWN)
@@ -129,7 +129,7 @@ def _question(fields: Fields, named: Mapping[str, str], unread: UnreadFields) ->
         context, start = start, None
     texts, labels = _texts_and_labels(choices or [], unread)
     if context is None or len(texts) < 2:
-        raise ValueError(f"the context is {context!r:.40}, and there are {len(texts)} choices; {shown}")
+        raise ValueError(f"the context is {context!r:.40}, and there are {len(texts)} choices; {field_names}")
     if labels and (len(labels) != len(texts) or repeated(labels)):
         raise ValueError(f"{len(texts)} choices have the labels {', '.join(labels):.60}: each must have its own")
     context, start, *texts = (as_text(value, "a text") for value in (context, start or "", *texts))

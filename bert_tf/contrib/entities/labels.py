@@ -151,5 +151,5 @@ def score(true: Labels, predicted: Labels, scheme: str) -> dict[str, float]:
 def describe_counts(true: Labels, predicted: Labels) -> str:
     """The counts in the wording of the program conlleval, which scripts parse."""
     num_true, num_predicted, num_correct = total(count_entities(true, predicted, read_entities).values())
-    found = f"found: {num_predicted} phrases; correct: {num_correct}."
-    return f"processed {sum(map(len, true))} tokens with {num_true} phrases; {found}"
+    phrases = f"found: {num_predicted} phrases; correct: {num_correct}."
+    return f"processed {sum(map(len, true))} tokens with {num_true} phrases; {phrases}"

@@ -90,8 +90,8 @@ def read_sentences(
     if not sentences:
         raise UserError(f"{path} holds no sentence that can be used; {NAME_A_FILE}")
     if _are_numbered(sentences):
-        way_out = f"keep theirs and that of the labels, in GermEval's files: cut -f2,3 {shlex.quote(path.name)} > OUT"
-        raise UserError(f"{path}: the first column numbers the tokens, and must hold them; {way_out}")
+        remedy = f"keep theirs and that of the labels, in GermEval's files: cut -f2,3 {shlex.quote(path.name)} > OUT"
+        raise UserError(f"{path}: the first column numbers the tokens, and must hold them; {remedy}")
     if needs_labels and None in first_lines:
         raise UserError(f"{path} has tokens without labels; training and --mode=eval need a label for each")
     texts = [[token.text for token in tokens] for tokens in sentences]
@@ -122,8 +122,8 @@ def _check(token: _Token, known: Sequence[str] | None, seen: Collection[str | No
     elif seen and (label is None) != (None in seen):
         fault = f"the label is {label!r}: all tokens of a file must have one, or none"
     elif not fault and label and known and label not in known:
-        shown = ", ".join(known[:20])
-        fault = f"the label is {label!r:.80}, the model's are {shown}: training with --label_names may have more"
+        labels = ", ".join(known[:20])
+        fault = f"the label is {label!r:.80}, the model's are {labels}: training with --label_names may have more"
     if fault:
         raise ValueError(f"line {line}: {fault}")
 
@@ -192,6 +192,6 @@ def _label_of(tag: Any, label_names: Sequence[str]) -> str:
     if type(tag) is not int:
         return tag if isinstance(tag, str) else repr(tag)
     if not 0 <= tag < len(label_names):
-        shown = f"--label_names has labels for {len(label_names)} numbers from 0"
-        raise ValueError(f"the tag is {tag}, but {shown}; name the label of each, as in --label_names=O,B-PER,I-PER")
+        rule = f"--label_names has labels for {len(label_names)} numbers from 0"
+        raise ValueError(f"the tag is {tag}, but {rule}; name the label of each, as in --label_names=O,B-PER,I-PER")
     return label_names[tag]

@@ -81,10 +81,10 @@ class EntityTask(FinetuningTask):
         from bert_tf.interchange.labels import no_labels, read_task
 
         training: Sequence[Sentences] = self.contents.get(TRAIN, ())
-        found = all_labels(itertools.chain.from_iterable(file.labels or () for file in training))
-        if found == {OUTSIDE}:
+        training_labels = all_labels(itertools.chain.from_iterable(file.labels or () for file in training))
+        if training_labels == {OUTSIDE}:
             raise UserError(f"{training[0].path}: all labels are {OUTSIDE}: nothing to learn; is it the last column?")
-        self.labels, weights = self.labels or sorted(found) if training else (), self.weights
+        self.labels, weights = self.labels or sorted(training_labels) if training else (), self.weights
         if weights is None or TOKENS.variable not in weights.shapes:
             return ""
         trained = read_task(weights, TOKENS.variable)
@@ -126,8 +126,8 @@ class EntityTask(FinetuningTask):
         """A line of token, right label if known, and predicted label for each token."""
         [sentences], rows = self.contents[use], self.rows[use]
         logits_KxC = rows.token_logits(outputs[0])
-        found = iter(self.labels_of(rows, logits_KxC))
-        labels = [list(itertools.islice(found, len(tokens))) for tokens in sentences.tokens]
+        predicted = iter(self.labels_of(rows, logits_KxC))
+        labels = [list(itertools.islice(predicted, len(tokens))) for tokens in sentences.tokens]
         files = {"predictions.tsv": "".join(_prediction_lines(sentences, labels))}
         about = f"labels of {len(rows.rows_W):,} tokens"
         if not (sentences.labels and sentences.scheme):

@@ -129,11 +129,11 @@ def measure(instances: Features, ids: VocabularyIds) -> Sample:
     rows, columns = np.nonzero(instances["masked_lm_weights"])
     positions = instances["masked_lm_positions"][rows, columns]
     is_real = instances["input_mask"] > 0
-    shown, answers = instances["input_ids"][rows, positions], instances["masked_lm_ids"][rows, columns]
+    inputs, answers = instances["input_ids"][rows, positions], instances["masked_lm_ids"][rows, columns]
     unmasked = instances["input_ids"].copy()
     unmasked[rows, positions] = answers
-    is_masked = shown == ids.mask
-    is_kept = (shown == answers) & ~is_masked
+    is_masked = inputs == ids.mask
+    is_kept = (inputs == answers) & ~is_masked
     flags = {"masked": is_masked, "kept": is_kept, "replaced": ~is_masked & ~is_kept}
     if instances["segment_ids"].any():
         flags["random next passages"] = instances["next_sentence_labels"]
@@ -169,16 +169,18 @@ def describe_instance(instances: Features, number: int, tokens: Sequence[str]) -
     """Lines of text: both passages with their [MASK]s, and the tokens to predict."""
     one = {name: values[number].tolist() for name, values in instances.items()}
     length = sum(one["input_mask"])
-    shown = [tokens[i] for i in one["input_ids"][:length]]
+    row_tokens = [tokens[i] for i in one["input_ids"][:length]]
     b_start = one["segment_ids"][:length].count(0)
     origin = "from elsewhere (label 1)" if one["next_sentence_labels"][0] else "what follows A (label 0)"
     yield f"{length} of {len(one['input_ids'])} tokens; {f'B is {origin}' if b_start < length else 'a single segment'}"
-    for name, pieces in (("A", shown[1 : b_start - 1]), ("B", shown[b_start : length - 1])):
+    for name, pieces in (("A", row_tokens[1 : b_start - 1]), ("B", row_tokens[b_start : length - 1])):
         if pieces:
             yield f"{name}  {' '.join(pieces)}".replace(" ##", "")
     predicted = zip(one["masked_lm_positions"], one["masked_lm_ids"])
     # Past the last one there are zeros.
-    predictions = [f"{place} {tokens[answer]} ({shown[place]})" for place, answer in predicted if place]
+    predictions = [
+        f"{position} {tokens[answer]} ({row_tokens[position]})" for position, answer in predicted if position
+    ]
     yield f"   to predict (and what stands there): {', '.join(predictions)}"
 
 
@@ -255,8 +257,8 @@ def _inspect_instances(instances: Features, tokenizer: Tokenizer) -> Iterator[st
     """Prints some instances and shares of a sample; yields warnings."""
     labels = instances["next_sentence_labels"]
     # One instance of each label, and one from the middle.
-    shown = [*(int(np.argmax(labels == label)) for label in (0, 1)), len(labels) // 2]
-    for number in dict.fromkeys(shown):
+    chosen = [*(int(np.argmax(labels == label)) for label in (0, 1)), len(labels) // 2]
+    for number in dict.fromkeys(chosen):
         print("", *describe_instance(instances, number, tokenizer.inv_vocab), sep="\n  ")
     sample = measure(instances, VocabularyIds.of_tokenizer(tokenizer))
     print(f"\n  Of {len(labels):,} training instances, evenly spread over the shards:")

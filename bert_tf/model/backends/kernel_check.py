@@ -47,8 +47,8 @@ def _largest_error(made: FusedOperation, with_kernels: Plain, without: Plain) ->
 
     @tf.function(jit_compile=True, autograph=False)
     def largest_error(*inputs: tf.Tensor) -> tf.Tensor:
-        found, expected = (_results(functools.partial(compute, each), inputs) for each in (with_kernels, without))
-        return tf.reduce_max([tf.norm(one - other) / tf.norm(other) for one, other in zip(found, expected)])
+        computed, expected = (_results(functools.partial(compute, each), inputs) for each in (with_kernels, without))
+        return tf.reduce_max([tf.norm(one - other) / tf.norm(other) for one, other in zip(computed, expected)])
 
     try:
         # Not called itself, or TensorFlow would warn of the fifth such function.

@@ -67,13 +67,13 @@ def compile_kernels(kernels: Sequence[Kernel], capability: tuple[int, int]) -> l
     except importlib.metadata.PackageNotFoundError:
         raise Unavailable("the package triton is not installed (pip install triton)") from None
     files = [_kept_file(kernel, capability, version) for kernel in kernels]
-    found = {file: compiled for file in files if (compiled := _read(file))}
-    missing = {file: kernel for file, kernel in zip(files, kernels) if file not in found}
+    ready = {file: compiled for file in files if (compiled := _read(file))}
+    missing = {file: kernel for file, kernel in zip(files, kernels) if file not in ready}
     for file, answer in _compile_apart(missing, capability).items() if missing else ():
-        found[file] = _parse(answer)
+        ready[file] = _parse(answer)
         with contextlib.suppress(OSError), atomic_file(file) as kept:  # else the next start compiles again
             kept.write(_digest(answer) + b"\n" + answer)
-    return [found[file] for file in files]
+    return [ready[file] for file in files]
 
 
 def _kept_file(kernel: Kernel, capability: tuple[int, int], version: str) -> Path:
@@ -151,8 +151,8 @@ def _wait_for(process: subprocess.Popen[bytes], answer: Path, function: str) -> 
     except subprocess.TimeoutExpired:
         raise Unavailable(f"Triton took over {COMPILE_LIMIT_SECS:g} s to compile {function}") from None
     if process.returncode or not answer.exists():
-        said = errors.decode(errors="replace").strip().splitlines() or [f"exit code {process.returncode}"]
-        raise Unavailable(f"Triton does not compile {function}: {said[-1][:300]}")
+        messages = errors.decode(errors="replace").strip().splitlines() or [f"exit code {process.returncode}"]
+        raise Unavailable(f"Triton does not compile {function}: {messages[-1][:300]}")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

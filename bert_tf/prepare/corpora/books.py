@@ -31,7 +31,7 @@ _DISTRIBUTOR = re.compile("project gutenberg", re.IGNORECASE)
 _MAX_HEAD_LINES = 2_000
 _CHAPTER = re.compile(r"^[ \t]*chapter +(?:[ivxlc]+|[0-9]+|one|two|three|four|five)\b", re.IGNORECASE | re.MULTILINE)
 _HEAD_BYTES = 1 << 20
-WAYS_OUT = (
+REMEDY = (
     "put your books there, one .txt file per book, in subfolders if you like; or prepare only Wikipedia "
     "(--dataset=wikicorpus_en in every stage)"
 )

@@ -71,8 +71,8 @@ def find_inputs(names: Sequence[str]) -> list[Path]:
             inside = text_files.find_text_files(path, (*_TEXT, *_JSON_LINES, *_JSON, _TABLE))
             # Beside texts, .json describes them; alone, as C4 has it, it holds them.
             inside = [each for each in inside if not each.name.lower().endswith(_JSON)] or inside
-            ways_out = "name the files themselves by --input_files if they have other suffixes"
-            files += text_files.require_files(inside, path, ".txt, .jsonl or .parquet file", ways_out=ways_out)
+            remedy = "name the files themselves by --input_files if they have other suffixes"
+            files += text_files.require_files(inside, path, ".txt, .jsonl or .parquet file", remedy=remedy)
         else:
             check_file(path, "give --input_files files or folders, separated by commas; one that holds a comma, alone")
             files.append(path)

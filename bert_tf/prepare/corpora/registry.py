@@ -54,17 +54,17 @@ def _open_wiki(options: PreparationOptions, working_dir: Path) -> Corpus:
     dataset = options.dataset
     if options.skip_wikiextractor:
         folder = working_dir / "extracted" / dataset
-        ways_out = "unpack AA/wiki_00.bz2 with bunzip2; or read the dump itself, without --skip_wikiextractor"
-        found = sorted(path for path in folder.rglob("wiki_*") if not path.suffix and path.is_file())
-        paths = require_files(found, folder, "file of wikiextractor's, AA/wiki_00 ...", ways_out=ways_out)
+        remedy = "unpack AA/wiki_00.bz2 with bunzip2; or read the dump itself, without --skip_wikiextractor"
+        files = sorted(path for path in folder.rglob("wiki_*") if not path.suffix and path.is_file())
+        paths = require_files(files, folder, "file of wikiextractor's, AA/wiki_00 ...", remedy=remedy)
         batches = functools.partial(read_files, paths, documents_of=wiki.read_extracted)
         return Corpus(paths, batches, wiki.clean_extracted, {"skip_wikiextractor": True})
     folder, wiki_name = working_dir / "download" / dataset, wikipedia_of(dataset)
-    ways_out = (
+    remedy = (
         f"{download_of(dataset)}; or put {dataset}.xml.bz2 there, or the published {wiki_name}-<date>-pages-articles-"
         f"multistream.xml.bz2, in one or several files, from dumps.wikimedia.org/{wiki_name}"
     )
-    paths = require_files(wiki.find_dumps(folder, dataset), folder, "dump of Wikipedia", ways_out=ways_out)
+    paths = require_files(wiki.find_dumps(folder, dataset), folder, "dump of Wikipedia", remedy=remedy)
     clean = functools.partial(wiki.clean_part, namespaces=wiki.read_namespaces(paths[0]))
     return Corpus(paths, functools.partial(wiki.read_batches, paths), clean, {})
 
@@ -72,15 +72,15 @@ def _open_wiki(options: PreparationOptions, working_dir: Path) -> Corpus:
 def _open_books(options: PreparationOptions, working_dir: Path) -> Corpus:
     encoding = text_files.encoding_options(options)
     folder = working_dir / "download" / options.dataset
-    paths = require_files(text_files.find_text_files(folder), folder, ".txt file", ways_out=books.WAYS_OUT)
+    paths = require_files(text_files.find_text_files(folder), folder, ".txt file", remedy=books.REMEDY)
     clean = functools.partial(books.clean, read_lines=functools.partial(text_files.read_lines, **encoding))
     return Corpus(paths, functools.partial(books.read_batches, paths), clean, encoding)
 
 
 def _open_sample(options: PreparationOptions, working_dir: Path) -> Corpus:
     folder = working_dir / "download" / "sample"
-    found = list(folder.glob(sample.ARTICLES_FILE))
-    paths = require_files(found, folder, sample.ARTICLES_FILE, ways_out=download_of("sample"))
+    files = list(folder.glob(sample.ARTICLES_FILE))
+    paths = require_files(files, folder, sample.ARTICLES_FILE, remedy=download_of("sample"))
     return custom.corpus_of(paths, "paragraph", options)
 
 

@@ -67,10 +67,10 @@ def find_text_files(folder: Path, suffixes: Sequence[str] = (".txt",)) -> list[P
     return sorted(files)
 
 
-def require_files(paths: list[Path], folder: Path, kind: str, *, ways_out: str) -> list[Path]:
+def require_files(paths: list[Path], folder: Path, kind: str, *, remedy: str) -> list[Path]:
     """The paths, of files of this kind in `folder`. Raises: UserError if there is none."""
     if not paths:
-        raise UserError(f"{folder} holds no {kind}: {ways_out}")
+        raise UserError(f"{folder} holds no {kind}: {remedy}")
     return paths
 
 
@@ -185,16 +185,19 @@ def encoding_of(path: Path, fallback: str | None, errors: str) -> str:
     other_kind = None if marked else what_is_not_text(head[:HEAD_BYTES], path.name)
     if not marked and b"\0" in head:
         other_kind = other_kind or f"a binary file, not text (a NUL at byte {head.index(0)})"
-    own = marked or "utf-8"
+    encoding = marked or "utf-8"
     stated = [name.decode() for name in _STATED_ENCODING.findall(head)[:1]]
-    for name in (*([] if other_kind else [own]), *stated, fallback or ""):
+    for name in (*([] if other_kind else [encoding]), *stated, fallback or ""):
         codec = text_codec(name)
         if codec and _first_invalid_byte(path, codec) is None:
             return codec
     if errors == "replace" and not other_kind:
         return "utf-8-sig"
     others = f" and not {fallback} either" if fallback else ""
-    fault = other_kind or f"not valid {own.upper()} at byte {_first_invalid_byte(path, own)}{others}: convert it"
+    fault = other_kind
+    if not fault:
+        wrong_byte = _first_invalid_byte(path, encoding)
+        fault = f"not valid {encoding.upper()} at byte {wrong_byte}{others}: convert it"
     raise UserError(
         f"{path}: {fault}; or take it out of the input, or name the encoding of such files (--fallback_encoding, such "
         "as gb18030 or windows-1252), or put U+FFFD where bytes of text are wrong (--encoding_errors=replace)"

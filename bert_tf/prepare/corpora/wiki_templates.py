@@ -94,7 +94,7 @@ def _numbered(arguments: Arguments) -> list[str]:
 def _by_code(table: str) -> dict[str, str]:
     """What stands after the colon, by each of the codes before it."""
     rows = (row.partition(":") for row in table.split(";"))
-    return {code: shown.strip() for codes, _, shown in rows for code in codes.split()}
+    return {code: text.strip() for codes, _, text in rows for code in codes.split()}
 
 
 _RANGE_WORDS = {
@@ -142,25 +142,25 @@ def _convert(arguments: Arguments) -> str | None:
     if arguments.get("disp", "") not in _DISPLAYS or arguments.get("adj", "").startswith("pre"):
         return None
     given = [*_numbered(arguments), "", "", ""]
-    shown = ""
+    text = ""
     index = 0
     # Each iteration reads a number and what follows it: a unit, a word like "to", or both.
     while _NUMBER.fullmatch(given[index]):
-        shown += given[index]
+        text += given[index]
         index += 1
         if given[index] not in _RANGE_WORDS:
             unit = _unit(given[index])
             if unit is None:
                 return None
-            shown += f" {unit}"
+            text += f" {unit}"
             index += 1
         if given[index] in _RANGE_WORDS:
-            shown += _RANGE_WORDS[given[index]]
+            text += _RANGE_WORDS[given[index]]
         elif _NUMBER.fullmatch(given[index]) and _SMALLER_UNIT.get(given[index - 1]) == given[index + 1]:
-            shown += " "
+            text += " "
             continue
         else:
-            return shown
+            return text
         index += 1
     return None
 
@@ -171,10 +171,10 @@ def _value(arguments: Arguments) -> str | None:
     # A digit's uncertainty, as in 1.234(56), is no second number.
     if not arguments.keys() <= {"1", "2", "e", "u", "ul", "fmt"} or not all(map(_NUMBER.fullmatch, numbers)):
         return None
-    shown = " ± ".join(numbers)
+    text = " ± ".join(numbers)
     if power := arguments.get("e"):
-        shown += f" ×10^{power}"
-    return f"{shown} {arguments.get('u') or arguments.get('ul') or ''}".strip()
+        text += f" ×10^{power}"
+    return f"{text} {arguments.get('u') or arguments.get('ul') or ''}".strip()
 
 
 def _as_of(arguments: Arguments) -> str:

@@ -157,7 +157,7 @@ def _without_elements(text: str, removed: Removed) -> str:
     return "".join(pieces)
 
 
-def _shown(kind: str, content: str, namespaces: Namespaces) -> str | None:
+def _render(kind: str, content: str, namespaces: Namespaces) -> str | None:
     """What a reader sees of a pair of brackets, of which the inner ones are rendered already."""
     if kind == "[[":
         return render_link(content, namespaces)
@@ -187,11 +187,11 @@ def _without_brackets(text: str, removed: Removed, namespaces: Namespaces) -> st
         del pieces[start:]
         if len(opened) >= _MAX_DEPTH:
             return
-        shown = _shown(kind, content, namespaces)
-        if not shown:
+        rendered = _render(kind, content, namespaces)
+        if not rendered:
             removed[_REASONS[kind]] += 1
-            shown = " " if kind == "[[" else ""  # a picture may stand between two sentences
-        pieces.append(_protected(shown) if opened else shown)
+            rendered = " " if kind == "[[" else ""  # a picture may stand between two sentences
+        pieces.append(_protected(rendered) if opened else rendered)
 
     position = 0
     for match in _BRACKETS.finditer(text):

@@ -96,9 +96,7 @@ class Files:
         self.manifest_path = folder / "manifest.json"
         self.license_groups = list(license_groups)
         arguments = {"license_groups": self.license_groups} if source.kind == "articles" else {}
-        self.stage = Stage(
-            "download", dataset, self.manifest_path, arguments, [], of_any_program=True, grows=source.grows
-        )
+        self.stage = Stage("download", dataset, self.manifest_path, arguments, [], is_fetched=True, grows=source.grows)
 
     def make(self, fetch: Callable[[Files], None]) -> Made:
         """Gets all files that are missing."""
@@ -250,7 +248,7 @@ _FIND_PLACED: dict[str, Callable[[Files], list[Path]]] = {
 }
 # What cannot be fetched by a program, and what to do instead.
 _BY_HAND = {
-    "books": f"BookCorpus is no longer distributed, and {{folder}} holds no .txt file: {books.WAYS_OUT}",
+    "books": f"BookCorpus is no longer distributed, and {{folder}} holds no .txt file: {books.REMEDY}",
     "catalogue": "NVIDIA asks for agreement to its terms before a download: fetch the .zip from {url} with a browser, "
     "put it into {folder} and start the same command again, which unpacks it there",
 }

@@ -136,7 +136,7 @@ class Stage:
     `damaged`: names of files that are there, but must be made again.
     A manifest called manifest.json has its folder to itself; one with a longer name may share its folder with others.
     `made_before`: the entries of the manifest, if there is one.
-    `of_any_program`: the bytes do not depend on this program's version (downloads).
+    `is_fetched`: the bytes do not depend on this program's version (downloads).
     `grows`: there may be more files to make each time.
 
     Raises (on entering):
@@ -152,7 +152,7 @@ class Stage:
         inputs: Sequence[FileEntry],
         *,
         vocab: VocabEntry | None = None,
-        of_any_program: bool = False,
+        is_fetched: bool = False,
         grows: bool = False,
     ):
         self.manifest_path = manifest_path
@@ -169,7 +169,7 @@ class Stage:
         self._header = Header(
             stage, dataset, FORMAT_VERSION, arguments=dict(arguments), inputs=tuple(inputs), vocab=vocab
         )
-        self._of_any_program, self._grows = of_any_program, grows
+        self._is_fetched, self._grows = is_fetched, grows
         self._exit_stack = contextlib.ExitStack()
         self._journal: IO[bytes] | None = None
 
@@ -225,7 +225,7 @@ class Stage:
         """
         manifest = Manifest(**vars(self._header), counts=counts, shards=shards)
         for entry in manifest.entries:
-            if self.made_before.get(entry.file, entry).sha256 != entry.sha256 and not self._of_any_program:
+            if self.made_before.get(entry.file, entry).sha256 != entry.sha256 and not self._is_fetched:
                 raise UserError(
                     f"{self.folder / entry.file} now has other bytes than the first time, because its input or the "
                     f"program has changed since: delete {self.manifest_path} with the files that it lists and all that "
@@ -243,7 +243,7 @@ class Stage:
 
     def _refuse_files_of_others(self) -> None:
         """Raises: UserError where a split's folder holds files although no run has begun here."""
-        if self._shared_prefix or self._of_any_program or self.manifest_path.exists() or self._lock_path.exists():
+        if self._shared_prefix or self._is_fetched or self.manifest_path.exists() or self._lock_path.exists():
             return
         for path in self.folder.glob("*/[!.]*"):
             raise UserError(
@@ -263,7 +263,7 @@ class Stage:
     def _require_same(self, path: Path, stored: Header, program: str | None) -> None:
         """Raises: UserError where another header is stored at `path`; or another program, of an unfinished stage."""
         differences = stored.differences(self._header, is_finished=program is None)
-        if program not in (None, code_digest()) and not self._of_any_program:
+        if program not in (None, code_digest()) and not self._is_fetched:
             differences.append("the version of the program, or of Unicode in Python, is another")
         if differences:
             raise UserError(

@@ -114,8 +114,8 @@ def gather(paths: Sequence[Path], lengths: np.ndarray, assignment: np.ndarray, o
             content.clear()
 
     documents = formatted_lines(paths, "gathering documents by shard")
-    for found, shard, length in itertools.zip_longest(documents, assignment.data, lengths.data):
-        path, offset, document = found or (paths[-1], 0, b"")
+    for entry, shard, length in itertools.zip_longest(documents, assignment.data, lengths.data):
+        path, offset, document = entry or (paths[-1], 0, b"")
         if len(document) != length:
             raise _changed(path)
         if shard in held:

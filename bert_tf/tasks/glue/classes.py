@@ -56,8 +56,8 @@ def as_trained(task: TextTask, weights: Weights) -> tuple[TextTask, str]:
     fitted = _in_order_of(task, trained)
     if trained and fitted is None:
         labels = ", ".join(task.labels) or ("numbers" if task.is_regression else "labels")
-        way_out = f"name a checkpoint of that task, or give the labels these names in {trained.file}"
-        raise UserError(f"{weights.folder} was fine-tuned for {trained}, not for {task.name} ({labels}); {way_out}")
+        remedy = f"name a checkpoint of that task, or give the labels these names in {trained.file}"
+        raise UserError(f"{weights.folder} was fine-tuned for {trained}, not for {task.name} ({labels}); {remedy}")
     if trained and trained.text_columns and len(trained.text_columns) != len(task.text_columns):
         theirs, ours = map(", ".join, (trained.text_columns, task.text_columns))
         raise UserError(f"{weights.folder} was fine-tuned on the text columns {theirs}, not on {ours}; name as many")
@@ -82,8 +82,8 @@ def weights_of(class_weights: str, labels: Sequence[str], targets_F: np.ndarray)
     weights = read_json_object(Path(class_weights), rule)
     are_numbers = all(type(value) in (int, float) and 0 < value < np.inf for value in weights.values())
     if {*weights} != {*labels} or not are_numbers:
-        shown = f"{json.dumps(weights):.500}; {rule}; the labels are {', '.join(labels[:20])}"
-        raise UserError(f"--class_weights={class_weights} holds {shown}")
+        contents = f"{json.dumps(weights):.500}; {rule}; the labels are {', '.join(labels[:20])}"
+        raise UserError(f"--class_weights={class_weights} holds {contents}")
     return np.array([weights[label] for label in labels], np.float64)
 
 

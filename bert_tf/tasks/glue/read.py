@@ -95,9 +95,9 @@ def _collect(
     bad: BadRecords,
 ) -> Examples:
     """The records with the columns `names`, of which `columns` are read: the texts and, if wanted, the label."""
-    places, num_texts = [names.index(column) for column in columns], len(task.text_columns)
+    positions, num_texts = [names.index(column) for column in columns], len(task.text_columns)
     index = next((names.index(name) for name in _INDEX_COLUMNS if name in names), None)
-    read, lines, numbers = [list[str]() for _ in places], list[int](), list[str]()
+    read, lines, numbers = [list[str]() for _ in positions], list[int](), list[str]()
     num_unlabelled = num_broken = 0
     for line, fields, raw in records:
         try:
@@ -105,8 +105,8 @@ def _collect(
                 raise ValueError(
                     f"{len(fields)} columns instead of {len(names)} (--quoting says what quotation marks are)"
                 )
-            texts = [as_text(fields[place], names[place]) for place in places[:num_texts]]
-            label = [as_label(fields[place], names[place]) for place in places[num_texts:]]
+            texts = [as_text(fields[position], names[position]) for position in positions[:num_texts]]
+            label = [as_label(fields[position], names[position]) for position in positions[num_texts:]]
         except ValueError as error:
             for number in range(line, line + len(raw)):  # a quotation mark may have swallowed whole records
                 bad.add(f"line {number}: {error}")
@@ -116,7 +116,7 @@ def _collect(
             continue
         for column, value in zip(read, [*texts, *label]):
             column.append(value)
-        numbers.append(str(len(lines)) if index is None or index in places else fields[index])
+        numbers.append(str(len(lines)) if index is None or index in positions else fields[index])
         lines.append(line)
         num_broken += len(raw) > 1
     counts = {
@@ -167,11 +167,11 @@ def _named(
     first = next(records, None)
     if first is None:
         raise UserError(f"{path} is empty; it must hold a sentence or a pair of sentences in each line")
-    place, header, behind = f"{path}, line {first.line}", [field.strip().lower() for field in first.fields], records
+    where, header, behind = f"{path}, line {first.line}", [field.strip().lower() for field in first.fields], records
     names, records = header, itertools.chain([first], records)
     if {*columns} <= {*header}:
         if task.is_custom and task.columns:
-            raise UserError(f"{place} names the columns itself; leave --columns out")
+            raise UserError(f"{where} names the columns itself; leave --columns out")
         records = behind
     elif task.columns and (task.is_custom or _score_of(first, task) is not None):
         names = [column.lower() for column in task.columns]
@@ -184,8 +184,8 @@ def _named(
     for column in columns:
         if names.count(column) != 1:
             fault = f"the column {column!r} occurs twice" if column in names else f"no column {column!r}"
-            shown = f"{fault} in {' | '.join(names)[:200]!r}; {task.name} reads {', '.join(columns)}"
-            raise UserError(f"{place}: {shown}; {_OTHER_COLUMNS}")
+            content = f"{fault} in {' | '.join(names)[:200]!r}; {task.name} reads {', '.join(columns)}"
+            raise UserError(f"{where}: {content}; {_OTHER_COLUMNS}")
     return names, records
 
 
@@ -203,8 +203,8 @@ def _names_by_content(path: Path, sample: Sequence[Sequence[str]], task: TextTas
     labels = [2 * sum(field.strip() in task.labels for field in column) > len(column) for column in columns]
     if all(labels) or sum(labels) > 1 or (wants_labels and not any(labels)):
         content = f"{sum(labels)} of its {len(columns)} columns hold {' or '.join(task.labels)} in most lines"
-        way_out = f"give it a header with {task.text_columns[0]} and {task.label_column}"
-        raise UserError(f"{path} has no header, and {content}; {way_out}")
+        remedy = f"give it a header with {task.text_columns[0]} and {task.label_column}"
+        raise UserError(f"{path} has no header, and {content}; {remedy}")
     sizes = [0 if is_label else 1 + sum(map(len, column)) for is_label, column in zip(labels, columns)]
     names = [str(task.label_column) if is_label else "" for is_label in labels]
     names[int(np.argmax(sizes))] = task.text_columns[0]

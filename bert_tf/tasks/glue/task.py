@@ -128,15 +128,15 @@ class GlueTask(FinetuningTask):
 
 def _text_task(options: ClassifierOptions) -> TextTask:
     name, mode = options.task_name, options.mode
-    own = ("text_columns", "label_column", "regression", "no_score_for", "columns")
+    custom_flags = ("text_columns", "label_column", "regression", "no_score_for", "columns")
     assert name
     if name.lower() != CUSTOM:
         task = find_task(name)
-        for flag in own:
+        for flag in custom_flags:
             if getattr(options, flag):
                 raise UserError(f"--{flag} belongs to --task_name={CUSTOM}; for {task.name} it is known")
         return task
     if mode in ("train_and_eval", "train", "eval") and not options.label_column:
         raise UserError(f"--label_column is required with --mode={mode}")
-    texts, label, is_regression, unscored, columns = (getattr(options, name) for name in own)
+    texts, label, is_regression, unscored, columns = (getattr(options, name) for name in custom_flags)
     return custom_task(texts, label, is_regression, unscored, columns=columns)

@@ -168,6 +168,6 @@ def find_files(task: TextTask, use: str, data_dir: str | None, given: str | None
         files[use_and_part] = [path for name in names if (path := Path(data_dir) / name).is_file()][:1]
         if not files[use_and_part]:
             command = f", or make it with data/bertPrep.py --action {task.made_by} --dataset {task.name}"
-            way_out = f"name a file with {flag}, another folder{'' if task.is_custom else command}"
-            raise UserError(f"--data_dir={data_dir} has no {' or '.join(names)}; {way_out}")
+            remedy = f"name a file with {flag}, another folder{'' if task.is_custom else command}"
+            raise UserError(f"--data_dir={data_dir} has no {' or '.join(names)}; {remedy}")
     return files

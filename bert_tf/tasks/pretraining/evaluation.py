@@ -55,9 +55,9 @@ def make_scorer(
         batches = evaluation_batches(instances, split, num_batches, vocab_size=model.config.vocab_size)
         sums = np.zeros([num_denominators + len(objective.metric_names)])
         is_silent = not workers.is_chief
-        shown = Progress(batches, total=num_batches, unit="batches", description="evaluation", disable=is_silent)
+        progress = Progress(batches, total=num_batches, unit="batches", description="evaluation", disable=is_silent)
         with workers.keep_alive():
-            for features in shown:
+            for features in progress:
                 sums[:num_denominators] += objective.local_denominators(features)
                 sums[num_denominators:] += compiled(features).numpy()
         totals = workers.gather(sums).sum(axis=0)

@@ -81,17 +81,17 @@ def answer_range(example: Example) -> tuple[int, int] | None:
     pattern = r"\s+".join(map(re.escape, text.split()))
     match = re.compile(rf"\s*({pattern})").match(context, start)
     if not match:
-        (begin, _), (_, end) = (_word_at(context, place) for place in (start, start + len(answer.text) - 1))
+        (begin, _), (_, end) = (_word_at(context, position) for position in (start, start + len(answer.text) - 1))
         # Looking ahead, so that occurrences may overlap.
         occurrences = re.compile(rf"(?=({pattern}))").finditer(context, begin, end)
         match = min(occurrences, key=lambda each: abs(each.start() - start), default=None)
     return match.span(1) if match else None
 
 
-def _word_at(context: str, place: int) -> tuple[int, int]:
+def _word_at(context: str, position: int) -> tuple[int, int]:
     """Where the word begins and ends that holds a character; at white space the word before it, or the first one."""
     words = [match.span() for match in _WORD.finditer(context)]
-    return max([word for word in words if word[0] <= place] or words[:1])
+    return max([word for word in words if word[0] <= position] or words[:1])
 
 
 def _unit_of(examples: list[Example]) -> str:
@@ -141,10 +141,10 @@ def read_examples(
     return examples
 
 
-def require_answers(examples: Sequence[Example], path: str | Path, way_out: str) -> None:
+def require_answers(examples: Sequence[Example], path: str | Path, remedy: str) -> None:
     """Raises `UserError` if the file does not say the answers to all questions."""
     if unknown := next((example for example in examples if example.answers is None), None):
-        raise UserError(f"{path}: question {unknown.question_id!r} has no field 'answers'; {way_out}")
+        raise UserError(f"{path}: question {unknown.question_id!r} has no field 'answers'; {remedy}")
 
 
 def sound_answers(examples: list[Example], path: str | Path) -> tuple[list[Example], str]:
@@ -165,8 +165,8 @@ def sound_answers(examples: list[Example], path: str | Path) -> tuple[list[Examp
             sound.append(example)
     note = bad.num and f"{path}: {bad.describe()}"
     if bad.num > sum(bool(example.answers) for example in sound):
-        way_out = "answer_start counts characters from 0: convert it, as docs/fine_tuning.md says"
-        raise UserError(f"{note}, more than half of those with an answer; {way_out}")
+        remedy = "answer_start counts characters from 0: convert it, as docs/fine_tuning.md says"
+        raise UserError(f"{note}, more than half of those with an answer; {remedy}")
     return sound, note or ""
 
 
@@ -181,10 +181,10 @@ def _fault(example: Example, unit: str) -> str:
     before, size = context[: max(start, 0)], len("a".encode(_UNITS[unit]))
     if len(before.encode(_UNITS[unit], "replace")) != size * len(before):
         return f"has an answer_start in {unit}, of which a character before it has several"
-    if (found := answer_range(example)) is None:
+    if (span := answer_range(example)) is None:
         answer, there = contrast(text, context[len(before) :][: len(text)])
         return f"has the answer {answer} at {start}, where the context has {there}"
-    if not tokenize_words(context[slice(*found)], Casing.of(True)):
+    if not tokenize_words(context[slice(*span)], Casing.of(True)):
         return f"has the answer {text!r:.80}, of which the tokenizer leaves nothing"
     return ""
 
@@ -225,8 +225,8 @@ def _answers(question: dict[str, Any], location: str) -> tuple[Answer, ...] | No
         return None
     answers = []
     for number, given in enumerate(_field({"answers": [], **question}, "answers", list, location)):
-        place = f"{location}.answers[{number}]"
-        answer = Answer(_field(given, "text", str, place), _field(given, "answer_start", int, place))
+        where = f"{location}.answers[{number}]"
+        answer = Answer(_field(given, "text", str, where), _field(given, "answer_start", int, where))
         if not is_impossible or answer.text.strip():  # some tools write an answer without text
             answers.append(answer)
     if is_impossible not in (None, not answers):

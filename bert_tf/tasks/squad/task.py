@@ -65,8 +65,8 @@ class SquadTask(FinetuningTask):
             return (), ""
         questions, note = self._examples(paths[0])
         if self.wants_scores or use == EVAL:
-            way_out = "name another file" if use == EVAL else "pass --noeval for such a file"
-            require_answers(questions, paths[0], f"its prediction cannot be scored; {way_out}")
+            remedy = "name another file" if use == EVAL else "pass --noeval for such a file"
+            require_answers(questions, paths[0], f"its prediction cannot be scored; {remedy}")
         return questions, note
 
     def _examples(self, path: Path) -> tuple[list[Example], str]:
