@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import collections
 import os
+import shutil
 import sys
 
 import pytest
 
+from tests import preparation
 from tests.http_server import Server
 
 # As in `bert_tf.base.tensorflow`, before which most tests import TensorFlow.
@@ -33,3 +35,19 @@ def server():
     server = Server()
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory):
+    """A working directory in which all stages have run, on source.txt: to be read only."""
+    folder = tmp_path_factory.mktemp("prepared")
+    source = preparation.write(folder / "source.txt", "\n\n".join(preparation.documents(60)))
+    for typed in (("text_formatting", "--input_files", source), *preparation.CHAIN):
+        preparation.run(folder, *typed)
+    return folder
+
+
+@pytest.fixture
+def work(prepared, tmp_path):
+    """A copy of it, in the same place as far as manifests tell."""
+    return shutil.copytree(prepared, tmp_path / "work", copy_function=shutil.copy2)

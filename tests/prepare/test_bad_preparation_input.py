@@ -4,7 +4,6 @@
 import json
 import os
 import random
-import shutil
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from bert_tf.settings.declaration import settings_of
 from bert_tf.settings.preparation import PreparationOptions, options_of_action
 from tests import preparation
 from tests.preparation import bertPrep
-from tests.prepare.test_wiki import dump, page
 from tests.refusals import refused
 
 VALUES = [
@@ -40,20 +38,18 @@ def attempt(working_dir: Path, *arguments: object) -> str:
     return ""
 
 
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("prepared")
-    preparation.shard(folder, preparation.documents(12), "--n_training_shards", 2, "--n_test_shards", 1)
-    preparation.run(folder, "create_vocab", "--vocab_size", 200)
-    preparation.run(folder, "create_tfrecord_files", "--max_seq_length", 32, "--max_predictions_per_seq", 5)
-    return folder
+@pytest.fixture(autouse=True)
+def restored_environment(monkeypatch):
+    monkeypatch.setenv("BERT_PREP_WORKING_DIR", "")
 
 
 @pytest.fixture
-def work(prepared, tmp_path, monkeypatch):
-    monkeypatch.setenv("BERT_PREP_WORKING_DIR", "")
-    shutil.copytree(prepared, tmp_path / "work")
-    return tmp_path / "work"
+def work(tmp_path):
+    """Little is prepared, because it is read again and again."""
+    preparation.shard(tmp_path, preparation.documents(12), "--n_training_shards", 2, "--n_test_shards", 1)
+    preparation.run(tmp_path, "create_vocab", "--vocab_size", 200)
+    preparation.run(tmp_path, "create_tfrecord_files", "--max_seq_length", 32, "--max_predictions_per_seq", 5)
+    return tmp_path
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -118,9 +114,8 @@ def test_a_file_whose_name_is_not_utf8(tmp_path):
     assert attempt(tmp_path / "work", "--action", "status", "--dataset", "custom") == ""
 
 
-def test_a_working_directory_that_is_no_folder_or_below_none(tmp_path, monkeypatch):
+def test_a_working_directory_that_is_no_folder_or_below_none(tmp_path):
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv("BERT_PREP_WORKING_DIR", "")
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "broken").symlink_to("nowhere")
     for name, fault in (
@@ -144,10 +139,11 @@ def test_a_working_directory_that_is_no_folder_or_below_none(tmp_path, monkeypat
         ("--action sharding --dataset sample --n_processes 0", "--n_processes=0: must be"),
         ("--action sharding --dataset sample --fraction_test_set=nan", "--fraction_test_set=nan: must be a number"),
         ("--action sharding --dataset sample --random_seed=18446744073709551616", "--random_seed=18446744073709551616: must be .* at most 18,446,744"),
+        ("--action sharding --dataset custom --n_test_shards 0", "n_test_shards=0 and fraction_test_set=0.1: both must be 0"),
+        ("--action sharding --dataset custom --fraction_test_set 0", "fraction_test_set=0.0: both must be 0 or neither"),
         ("--action sharding --dataset sample --max_seq_length 128", "--max_seq_length has no effect on --action=sharding, only on"),
         ("--action text_formatting --dataset sample --input_files x", "--input_files has no effect on --dataset=sample, only on custom"),
         ("--action download --dataset sample --repair", "--repair has no effect on --action=download, only on verify"),
-        ("--action text_formatting --dataset custom --input_files THIS_FILE --fallback_encoding base64", "base64: not a text encoding"),
         ("--action create_tfrecord_files --dataset custom --masked_lm_prob 0", "--masked_lm_prob=0: must be a number above 0"),
         ("--action verify --vocab_file vocab.txt", "--vocab_file has no effect on --action=verify without --repair"),
         ("--action text_formatting --dataset custom --input_files THIS_FILE --text_column body", "text_column=body: has no effect, because no input file is read as jsonl or parquet, but line: leave it out"),
@@ -156,19 +152,7 @@ def test_a_working_directory_that_is_no_folder_or_below_none(tmp_path, monkeypat
         ("--action sharding", "--action=sharding needs --dataset"),
     ],
 )  # fmt: skip
-def test_arguments_that_are_wrong(work, arguments, message):
+def test_arguments_that_are_wrong(tmp_path, arguments, message):
     arguments = arguments.replace("THIS_FILE", f"{__file__} --input_format line")
-    os.environ["BERT_PREP_WORKING_DIR"] = str(work)
+    os.environ["BERT_PREP_WORKING_DIR"] = str(tmp_path)
     refused(message.replace("?", r"\?"), bertPrep.main.__wrapped__, arguments.split())
-
-
-def test_who_works_may_be_said_of_every_action():
-    for action in bertPrep.ACTIONS:
-        bertPrep.parse(["--action", action, "--dataset", "custom", "--n_processes", "2", "--dask_scheduler", "x.json"])
-
-
-def test_a_dump_under_another_name_is_taken_and_named(tmp_path, capsys):
-    preparation.write(tmp_path / "download/wikicorpus_en/my own dump.xml", dump(page("One", "It is one.")))
-    preparation.run(tmp_path, "download", dataset="wikicorpus_en")
-    assert "taking" in (said := capsys.readouterr().out) and "my own dump.xml" in said
-    preparation.run(tmp_path, "text_formatting", dataset="wikicorpus_en")

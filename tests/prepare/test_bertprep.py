@@ -12,56 +12,38 @@ import pytest
 
 from bert_tf.records.schema import RecordSchema
 from bert_tf.records.shard import RecordFile, describe
-from tests.preparation import contents, documents, run, write
+from tests.preparation import CHAIN, contents, documents, run, write
 from tests.prepare.test_wiki import dump, page
 from tests.processes import answer
 from tests.refusals import refusal, refused
 
 CHECKOUT = Path(__file__).parents[2]
 PROGRAM = CHECKOUT / "data/bertPrep.py"
-CHAIN = (
-    ("text_formatting",),
-    ("sharding", "--n_training_shards", "4", "--n_test_shards", "2"),
-    ("create_vocab", "--vocab_size", "300"),
-    ("create_token_files",),
-    ("create_tfrecord_files", "--max_seq_length", "32", "--max_predictions_per_seq", "5", "--dupe_factor", "2"),
-)
+FORMATTED = "formatted_one_article_per_line/custom_one_document_per_line"
 
 
 def start(working_dir, action, *arguments, program=PROGRAM):
-    typed = ("--action", action, "--dataset", "Custom", "--n_processes", "1", *arguments)
+    typed = ("--action", action, "--dataset", "Custom", "--n_processes", 1, *arguments)
     return answer(sys.executable, program, *typed, BERT_PREP_WORKING_DIR=str(working_dir))
 
 
 def made_from_anywhere(folder: Path):
     """All files that were made, that which names the input's place without it."""
     found = contents(folder)
-    found.pop("input.txt", None)
-    name = "formatted_one_article_per_line/custom_one_document_per_line.manifest.json"
+    found.pop("source.txt", None)
+    name = f"{FORMATTED}.manifest.json"
     found[name] = {**json.loads(found[name]), "inputs": []}
     return found
 
 
-def chain_on(text: Path) -> list[tuple]:
-    """The actions with their arguments."""
-    first, *others = CHAIN
-    return [(*first, "--input_files", str(text)), *others]
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory):
-    """A working directory where the whole chain has run on a file of text."""
-    folder = tmp_path_factory.mktemp("prepared")
-    for typed in chain_on(write(folder / "input.txt", "\n\n".join(documents(60)))):
-        run(folder, *typed)
-    return folder
+def chain_on(prepared: Path) -> list[tuple]:
+    """The actions with their arguments that have made it, and make the same elsewhere."""
+    return [("text_formatting", "--input_files", prepared / "source.txt"), *CHAIN]
 
 
 def test_chain_leaves_the_layout_and_manifests_that_add_up(prepared):
-    name = (
-        "lower_case_1_seq_len_32_max_pred_5_masked_lm_prob_0.15_random_seed_12345_dupe_factor_2_shard_4_test_split_10"
-    )
-    folder = prepared / "tfrecord" / name / "custom"
+    pairs, shards = "masked_lm_prob_0.15_random_seed_12345_dupe_factor_2", "shard_4_test_split_10"
+    folder = prepared / f"tfrecord/lower_case_1_seq_len_32_max_pred_5_{pairs}_{shards}/custom"
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["vocab"]["size"] == len((folder / "vocab.txt").read_text().splitlines())
     for split, number in (("training", 4), ("test", 2)):
@@ -74,34 +56,32 @@ def test_chain_leaves_the_layout_and_manifests_that_add_up(prepared):
             assert path.with_name(path.name + ".index").is_file()
             assert describe(path) == RecordSchema(32, 5)
             assert RecordFile(path).num_records == entry["num_instances"]
-    sharded = json.loads((prepared / "sharded/custom/manifest.json").read_text())
-    formatted = json.loads(
-        (prepared / "formatted_one_article_per_line" / "custom_one_document_per_line.manifest.json").read_text()
-    )
-    assert {made["counts"]["num_documents"] for made in (manifest, sharded, formatted)} == {60}
+    others = ("sharded/custom/manifest.json", f"{FORMATTED}.manifest.json")
+    for made in (manifest, *(json.loads((prepared / name).read_text()) for name in others)):
+        assert made["counts"]["num_documents"] == 60
     assert 0.5 < manifest["counts"]["random_next_share"] < 0.8
     assert not [path for path in prepared.rglob("*") if path.suffix in (".tmp", ".partial", ".journal")]
 
 
 def test_again_there_is_nothing_to_do(prepared, capsys):
     before = contents(prepared)
-    for typed in chain_on(prepared / "input.txt"):
+    for typed in chain_on(prepared):
         run(prepared, *typed)
-    assert capsys.readouterr().out.count("nothing to do") == len(CHAIN)
+    assert capsys.readouterr().out.count("nothing to do") == len(CHAIN) + 1
     assert contents(prepared) == before
 
 
 @pytest.mark.slow
 def test_bytes_do_not_depend_on_the_number_of_processes(prepared, tmp_path):
-    for typed in chain_on(prepared / "input.txt"):
+    for typed in chain_on(prepared):
         run(tmp_path, *typed, "--n_processes", "3")
     assert made_from_anywhere(tmp_path) == made_from_anywhere(prepared)
 
 
 def test_create_vocab_writes_only_what_it_makes(prepared):
     for name, fault in (
-        ("input.txt", "was not made by --action=create_vocab"),
-        ("input.txt/vocab.txt", "input.txt is a file, and must be a folder"),
+        ("source.txt", "was not made by --action=create_vocab"),
+        ("source.txt/vocab.txt", "source.txt is a file, and must be a folder"),
         ("new.json", "create_vocab makes no tokenizer.json, but a vocab.txt or a .model"),
     ):
         refused(fault, run, prepared, "create_vocab", "--vocab_file", prepared / name)
@@ -111,7 +91,8 @@ def test_create_vocab_writes_only_what_it_makes(prepared):
 @pytest.mark.parametrize(
     "action,dataset,message",
     [
-        ("download", "nvidia_pretrained_weights", "catalog.ngc.nvidia.com"),
+        ("download", "nvidia_pretrained_weights", "https://catalog.ngc.nvidia.com/.*into .*/nvidia_pretrained_weights"),
+        ("download", "bookscorpus", "no longer distributed.*put your books there.*wikicorpus_en"),
         ("download", "custom", "dataset=custom cannot be downloaded"),
         ("text_formatting", "wikicorpus_en", "put wikicorpus_en.xml.bz2"),
         ("text_formatting", "bookscorpus", "put your books there"),
@@ -131,10 +112,9 @@ def test_missing_inputs_say_what_to_do(tmp_path, action, dataset, message):
 
 
 def test_a_formatted_file_of_ones_own_is_not_overwritten(prepared, tmp_path):
-    own = tmp_path / "formatted_one_article_per_line/custom_one_document_per_line.txt"
-    write(own, "One. Two.\n" * 9)
+    own = write(tmp_path / f"{FORMATTED}.txt", "One. Two.\n" * 9)
     words = "was not made by this stage"
-    refused(words, run, tmp_path, "text_formatting", "--input_files", prepared / "input.txt")
+    refused(words, run, tmp_path, "text_formatting", "--input_files", prepared / "source.txt")
     run(tmp_path, "sharding", "--n_training_shards", 2, "--n_test_shards", 1)
     assert own.read_text() == "One. Two.\n" * 9
 
@@ -164,12 +144,12 @@ runpy.run_path({program!r}, run_name="__main__")
     [
         (0, "bert_tf.prepare.corpora.formatting.clean_batch"),
         (1, "bert_tf.prepare.sharding.sharding._write_shard"),
-        (4, "bert_tf.prepare.instances.creating._make_file"),  # of token files, too
+        (6, "bert_tf.prepare.instances.creating._make_file"),  # of token files, too
     ],
 )
 def test_killed_stage_goes_on_and_ends_with_the_same_bytes(prepared, tmp_path, number, target):
     working_dir = tmp_path / "work"
-    chain = chain_on(prepared / "input.txt")
+    chain = chain_on(prepared)
     for typed in chain[:number]:
         run(working_dir, *typed)
     module, _, function = target.rpartition(".")
@@ -204,9 +184,8 @@ def from_start(working_dir, argument, **environment):
 def test_from_start_goes_on_with_wikipedia_where_there_are_no_books(tmp_path):
     pages = (page(str(number), article) for number, article in enumerate(documents(60)))
     write(tmp_path / "download/wikicorpus_en/wikicorpus_en.xml", dump(*pages))
-    result = from_start(
-        tmp_path, "wiki_books", VOCAB_SIZE="300", DUPE_FACTOR="1", SHARDS="--n_training_shards 3 --n_test_shards 1"
-    )
+    sizes = {"VOCAB_SIZE": "300", "DUPE_FACTOR": "1", "SHARDS": "--n_training_shards 3 --n_test_shards 1"}
+    result = from_start(tmp_path, "wiki_books", **sizes)
     assert "put your books there" in result.stderr
     assert result.returncode == 0 and "Going on with Wikipedia alone." in result.stdout
     assert len(list(tmp_path.glob("tfrecord/*/wikicorpus_en/manifest.json"))) == 2

@@ -3,6 +3,7 @@
 import errno
 import gzip
 import os
+import tracemalloc
 
 import pytest
 
@@ -80,14 +81,35 @@ def test_any_text_takes_linear_time(tmp_path, token):
     assert line_of(tmp_path / "a.txt").endswith("The end.")
 
 
-def test_unknown_encoding_names_the_byte_and_the_ways_out(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_bytes("Ein Café.\nNoch eins.".encode("latin-1"))
-    refused(r"a.txt: not valid UTF-8 at byte 7: .*fallback_enc", line_of, path)
-    for fallback in ("utf-16", "utf-32", "ascii"):
-        refused(f"not valid UTF-8 at byte 7 and not {fallback} either", line_of, path, fallback)
-    assert line_of(path, "latin-1") == "Ein Café. Noch eins."
-    assert line_of(path, None, "replace") == "Ein Caf\ufffd. Noch eins."
+LATIN, WIDE = "Ein Café.".encode("latin-1"), "Ein Café.".encode("utf-16-le")
+PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256))
+AS_UTF_16 = "a binary file or UTF-16, not UTF-8 text; .*iconv -f UTF-16LE .*--fallback_enc"
+
+
+@pytest.mark.parametrize(
+    "content,encoding,message",
+    [
+        (LATIN, (), "not valid UTF-8 at byte 7: .*fallback_enc"),
+        (LATIN, ("utf-16",), "not valid UTF-8 at byte 7 and not utf-16 either"),
+        (LATIN, ("utf-32",), "not valid UTF-8 at byte 7 and not utf-32 either"),
+        (LATIN, ("ascii",), "not valid UTF-8 at byte 7 and not ascii either"),
+        (PNG, ("latin-1", "strict"), "a binary file, not text.* take it out"),
+        (PNG, ("latin-1", "replace"), "a binary file, not text.* take it out"),
+        (WIDE, (None, "strict"), AS_UTF_16),
+        (WIDE, (None, "replace"), AS_UTF_16),
+    ],
+)
+def test_what_is_no_text_in_a_known_encoding_is_refused(tmp_path, content, encoding, message):
+    (tmp_path / "a.txt").write_bytes(content)
+    refused(f"a.txt: {message}", line_of, tmp_path / "a.txt", *encoding)
+
+
+def test_the_ways_out(tmp_path):
+    path = write(tmp_path / "a.txt", LATIN)
+    assert line_of(path, "latin-1") == "Ein Café." and line_of(path, None, "replace") == "Ein Caf\ufffd."
+    assert line_of(write(path, WIDE), "utf-16-le") == "Ein Café."
+    packed = write(tmp_path / "a.txt.gz", gzip.compress(b"x" * (1 << 20) + b"abc \xe9 d"))
+    refused(rf"not valid UTF-8 at byte {(1 << 20) + 4}: ", text_files.encoding_of, packed, None, "strict")
 
 
 def test_files_of_any_depth_in_a_fixed_order(tmp_path):
@@ -126,27 +148,25 @@ def test_an_unreadable_folder_is_named(tmp_path, monkeypatch):
     refused(f"{tmp_path}/shut cannot be read .Permission denied", text_files.find_text_files, tmp_path)
 
 
-@pytest.mark.parametrize("errors", ["strict", "replace"])
-def test_binary_file_is_no_text_whatever_is_wished(tmp_path, errors):
-    path = tmp_path / "a.txt"
-    path.write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256)))
-    refused(r"a.txt: a binary file, not text.* take it out", line_of, path, "latin-1", errors)
-    path.write_bytes("Ein Café.".encode("utf-16-le"))
-    message = "a.txt: a binary file or UTF-16, not UTF-8 text; .*iconv -f UTF-16LE .*--fallback_enc"
-    refused(message, line_of, path, None, errors)
-    assert line_of(path, "utf-16-le", errors) == "Ein Café."
-
-
 @pytest.mark.parametrize("name", ["base64", "undefined", "klingon", "a\0b"])
 def test_what_is_no_encoding_of_text_is_refused(tmp_path, name):
     arguments = ("text_formatting", f"--fallback_encoding={name}")
     refused("fallback_encoding=.*not a text encoding", run, tmp_path, *arguments, dataset="bookscorpus")
 
 
-def test_a_wrong_byte_in_a_packed_file_is_named(tmp_path):
-    path = tmp_path / "a.txt.gz"
-    path.write_bytes(gzip.compress(b"x" * (1 << 20) + b"abc \xe9 d"))
-    refused(rf"not valid UTF-8 at byte {(1 << 20) + 4}: ", text_files.encoding_of, path, None, "strict")
+def test_a_line_without_an_end_is_not_read_to_its_end(tmp_path, monkeypatch):
+    """100 MB of zeros and ones, which a sparse file would have as well."""
+    monkeypatch.setattr(text_files, "LARGEST_DOCUMENT_BYTES", 1 << 20)
+    path = tmp_path / "endless.txt"
+    with open(path, "wb") as file:
+        for _ in range(100):
+            file.write(b"01" * (1 << 19))
+    tracemalloc.start()
+    try:
+        refused("endless.txt, line 1", lambda: list(text_files.read_lines(path)))
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_sentences_are_told_from_titles():

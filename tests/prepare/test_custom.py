@@ -11,7 +11,6 @@ import pytest
 from bert_tf.prepare.corpora import custom, documents, formatting, text_files
 from bert_tf.settings.preparation import PreparationOptions
 from tests import preparation
-from tests.prepare import reading
 from tests.processes import answer
 from tests.refusals import refused
 
@@ -43,7 +42,7 @@ def write_table(path, texts, **options):
 
 
 def formatted(working_dir, *arguments):
-    return reading.formatted(working_dir, "custom", "--input_files", *arguments)
+    return preparation.formatted(working_dir, "custom", "--input_files", *arguments)
 
 
 def test_files_of_all_kinds_in_one_folder(folder, tmp_path):
@@ -59,13 +58,13 @@ def test_files_of_all_kinds_in_one_folder(folder, tmp_path):
 def test_reading_goes_on_behind_any_batch(folder, monkeypatch):
     monkeypatch.setattr(documents, "BATCH_CHARACTERS", 2000)
     corpus = custom.corpus_of(custom.find_inputs([str(folder)]), "auto", PreparationOptions())
-    reading.assert_resumable(corpus.batches, corpus.paths, least=11)
+    preparation.assert_resumable(corpus.batches, corpus.paths, least=11)
 
 
 def test_documents_by_file_line_and_blank_line(tmp_path):
     def read(input_format):
         corpus = custom.corpus_of([path], input_format, PreparationOptions())
-        return [document.line for document in reading.cleaned(corpus.batches({}), corpus.clean)]
+        return [document.line for document in preparation.cleaned(corpus.batches({}), corpus.clean)]
 
     path = tmp_path / "a.txt"
     path.write_text("One is\nwrapped.\n\n\nTwo.\n" + "Long line. " * 20 + "\n")
@@ -104,7 +103,7 @@ def test_wrong_json_line_is_named(tmp_path, line, message):
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "One."}\n\n' + line + '\n{"text": "Two."}')
     fault = f"a.jsonl, line 3.*{message}"
-    reading.assert_left_out(tmp_path, "custom", fault, ["One.", "Two."], "--input_files", path)
+    preparation.assert_left_out(tmp_path, "custom", fault, ["One.", "Two."], "--input_files", path)
 
 
 def test_packed_json_of_a_folder_and_what_is_not_read_of_it(tmp_path, capsys):
@@ -205,10 +204,34 @@ def test_a_page_that_is_damaged_is_an_error_and_what_was_before_it_stays(tmp_pat
     assert partial.read_text().splitlines()[:45] == DOCUMENTS[:45]
 
 
+TOO_LARGE = "a document of more than 1,000 bytes.*: split it into several"
+
+
+@pytest.mark.parametrize(
+    "form,head,between,ways_out",
+    [
+        ("file", "", "\n", "; or let --dataset=custom .*--input_format=paragraph.*--input_format=line"),
+        ("paragraph", "Short one.\n\n", "\n", "; or let --dataset=custom .*--input_format=paragraph"),
+        ("line", "Short one.\n", " ", "$"),  # which cannot be split at line ends
+        ("jsonl", '{"text": "Short one."}\n', " ", "$"),
+    ],
+)
+def test_a_document_over_the_limit_is_refused(tmp_path, monkeypatch, form, head, between, ways_out):
+    monkeypatch.setattr(text_files, "LARGEST_DOCUMENT_BYTES", 1000)
+    source = tmp_path / "mine.txt"
+    text = between.join(f"Sentence {number:09d}." for number in range(60))[:999] + "."
+    if form == "jsonl":
+        text = json.dumps({"text": text[len('{"text": ""}') :]})
+    source.write_text(f"{head}{text}\n")
+    formatted(tmp_path / "fits", source, "--input_format", form)
+    source.write_text(f"{head}{text.replace('Sentence', 'Sentences', 1)}\n")
+    refused(f"mine.txt.*{TOO_LARGE}{ways_out}", formatted, tmp_path, source, "--input_format", form)
+
+
 def test_a_large_row_is_refused_by_name(tmp_path, monkeypatch):
-    monkeypatch.setattr(custom.text_files, "LARGEST_DOCUMENT_BYTES", 100)
-    write_table(tmp_path / "a.parquet", ["It is small.", "é" * 51])
-    refused("a.parquet, row 2: a document of more than 100 bytes", formatted, tmp_path, tmp_path / "a.parquet")
+    monkeypatch.setattr(text_files, "LARGEST_DOCUMENT_BYTES", 1000)
+    write_table(tmp_path / "a.parquet", ["It is small.", "é" * 501])
+    refused(f"a.parquet, row 2: {TOO_LARGE}", formatted, tmp_path, tmp_path / "a.parquet")
 
 
 def test_a_column_is_read_page_by_page(tmp_path):

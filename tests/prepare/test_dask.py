@@ -44,16 +44,11 @@ def scheduler(tmp_path_factory):
     """The scheduler's file; there are two worker processes, and new ones for those that are killed."""
     folder = tmp_path_factory.mktemp("dask")
     file = folder / "scheduler.json"
+    two = ("--nworkers", 2, "--preload", "dask_tasks", "--local-directory", folder)
+    variables = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "KILL_ONE": str(folder / "kill_one")}
     processes = [
         dask(*SCHEDULER, file, DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES="1"),
-        dask(
-            *WORKER,
-            file,
-            *"--nworkers 2 --preload dask_tasks --local-directory".split(),
-            folder,
-            PYTHONPATH=f"{ROOT}:{ROOT / 'tests'}",
-            KILL_ONE=str(folder / "kill_one"),
-        ),
+        dask(*WORKER, file, *two, **variables),
     ]
     with distributed.Client(scheduler_file=str(file), timeout=SECS) as client:
         client.wait_for_workers(2, timeout=SECS)

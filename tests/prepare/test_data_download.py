@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.preparation import write
 from tests.processes import answer
 from tests.refusals import refusal
+from tests.stand_ins import programs
 
 CHECKOUT = Path(__file__).parents[2]
 GLUE = "CoLA SST-2 MRPC STS-B QQP MNLI QNLI RTE WNLI".split()
@@ -17,36 +19,26 @@ GLUE = "CoLA SST-2 MRPC STS-B QQP MNLI QNLI RTE WNLI".split()
 def checkout(tmp_path):
     """A checkout whose Python writes down what it was asked for, and fails for what `fail` names."""
     root = tmp_path / "checkout"
-    (root / "scripts").mkdir(parents=True)
-    (root / "data").mkdir()
     # The tests themselves may run in a container.
     script = (CHECKOUT / "scripts/data_download.sh").read_text()
     assert "/.dockerenv" in script
-    (root / "scripts/data_download.sh").write_text(script.replace("/.dockerenv", str(tmp_path / "dockerenv")))
+    write(root / "scripts/data_download.sh", script.replace("/.dockerenv", str(tmp_path / "dockerenv")))
     shutil.copytree(CHECKOUT / "scripts/docker", root / "scripts/docker")
     shutil.copy(CHECKOUT / "scripts/paths.sh", root / "scripts")
     for settings in ("bert_tf/settings", "bert_tf/tasks"):  # where launch.sh finds the variables
         shutil.copytree(CHECKOUT / settings, root / settings, ignore=shutil.ignore_patterns("__pycache__"))
-    (root / "scripts/python.sh").write_text(
-        'echo "$BERT_PREP_WORKING_DIR ${*:2}" >>"$LOG"; [[ " ${FAIL:-} " != *" ${*: -1} "* ]]\n'
-    )
-    (root / "data/create_datasets_from_start.sh").write_text(
-        'echo "from start $*${DO_LOWER_CASE:+; $VOCAB_FILE $DO_LOWER_CASE}" >>"$LOG"\n'
-    )
-    (tmp_path / "bin").mkdir()
+    python = 'echo "$BERT_PREP_WORKING_DIR ${*:2}" >>"$LOG"; [[ " ${FAIL:-} " != *" ${*: -1} "* ]]\n'
+    from_start = 'echo "from start $*${DO_LOWER_CASE:+; $VOCAB_FILE $DO_LOWER_CASE}" >>"$LOG"\n'
+    write(root / "scripts/python.sh", python)
+    write(root / "data/create_datasets_from_start.sh", from_start)
     return root
 
 
 def run(checkout, *arguments, image=False, script="data_download.sh", **environment):
-    docker = checkout.parent / "bin/docker"
-    docker.write_text(
-        '#!/bin/bash\ncase $1 in image) exit $IMAGE ;; info) exit ;; esac\nprintf "%s\\n" "docker" "$@" >>"$LOG"\n'
-    )
-    docker.chmod(0o755)
-    log = checkout.parent / "log"
-    log.write_text("")
+    docker = f'case $1 in image) exit {int(not image)} ;; info) exit ;; esac\nprintf "%s\\n" docker "$@" >>"$LOG"'
+    log = write(checkout.parent / "log", "")
     outside = dict.fromkeys(("NVIDIA_PRODUCT_NAME", "SINGULARITY_CONTAINER", "BERT_PREP_WORKING_DIR"), "")
-    paths = {"PATH": f"{docker.parent}:{os.environ['PATH']}", "LOG": str(log), "IMAGE": str(int(not image))}
+    paths = {"PATH": programs(checkout.parent / "bin", docker=docker), "LOG": str(log)}
     result = answer("bash", checkout / "scripts" / script, *arguments, **{**outside, **paths, **environment})
     return result, log.read_text().splitlines()
 

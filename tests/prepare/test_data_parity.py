@@ -21,7 +21,7 @@ from bert_tf.records.shard import describe, load_index
 from bert_tf.settings.training import BatchSplit
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
-from tests.tokenized import tokenized
+from tests.preparation import tokenized
 
 WORDS = 40
 VOCABULARY = [*SPECIAL_TOKENS, *(f"w{number}" for number in range(WORDS)), *(f"##w{number}" for number in range(WORDS))]

@@ -23,8 +23,8 @@ from bert_tf.records.token_file import Shard
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.tokenizer import open_tokenizer
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
+from tests.preparation import numbered_documents, tokenized
 from tests.refusals import refused
-from tests.tokenized import numbered_documents, tokenized
 
 WORDS = [f"{letter}{number}" for number in range(10) for letter in "abcdefghij"]
 VOCABULARY = [*SPECIAL_TOKENS, "[unused0]", "[unused1]", *WORDS, "[", "]", "."]
@@ -46,27 +46,24 @@ def all_instances(documents, options: RecordSettings, seed=(1, 2)) -> Features:
 
 
 def unmasked(rows: Features) -> list[tuple[list[int], list[int], int]]:
-    """(A, B, label) of every instance, with the original tokens put back."""
+    """(A, B, label) of every instance, with the original tokens put back; all are laid out as BERT reads them."""
     found = []
     for number in range(len(rows["input_ids"])):
         ids = rows["input_ids"][number].copy()
         chosen = rows["masked_lm_weights"][number] > 0
         ids[rows["masked_lm_positions"][number][chosen]] = rows["masked_lm_ids"][number][chosen]
-        ids = ids[rows["input_mask"][number] > 0].tolist()
-        first_sep = ids.index(SEP)
-        assert ids[0] == CLS and ids[-1] == SEP and ids.count(SEP) == 2 and ids.count(CLS) == 1
-        found.append((ids[1:first_sep], ids[first_sep + 1 : -1], int(rows["next_sentence_labels"][number, 0])))
+        size, first_sep = np.count_nonzero(ids != PAD), ids.tolist().index(SEP)
+        a, b, padding = ids[1:first_sep].tolist(), ids[first_sep + 1 : size - 1].tolist(), [0] * (32 - size)
+        assert ids.tolist() == [CLS, *a, SEP, *b, SEP, *padding] and not {CLS, SEP, PAD} & {*a, *b}
+        assert rows["input_mask"][number].tolist() == [1] * size + padding
+        assert rows["segment_ids"][number].tolist() == [0] * (len(a) + 2) + [1] * (len(b) + 1) + padding
+        found.append((a, b, int(rows["next_sentence_labels"][number, 0])))
     return found
-
-
-# The reference: Google's walk, written down sentence by sentence and token by token.
 
 
 def test_every_pair_keeps_the_rules():
     documents = numbered_documents(20)
-    document_of = {
-        token: number for number, document in enumerate(documents) for sentence in document for token in sentence
-    }
+    document_of = {token: number for number, document in enumerate(documents) for token in sum(document, [])}
     starts = {sentence[0] for document in documents for sentence in document}
     ends = {sentence[-1] for document in documents for sentence in document}
     budget = 32 - 3
@@ -121,15 +118,6 @@ def test_truncation_leaves_the_sizes_that_dropping_one_by_one_leaves(budget):
         assert after.b_start[number] >= 100 and after.b_end[number] <= b[number] + 100
 
 
-def test_arrays_are_laid_out_as_bert_reads_them():
-    rows = all_instances(numbered_documents(10), settings(dupe_factor=3, short_seq_prob=0.9))
-    for number, (a, b, _) in enumerate(unmasked(rows)):
-        size = len(a) + len(b) + 3
-        assert rows["input_mask"][number].tolist() == [1] * size + [0] * (32 - size)
-        assert rows["segment_ids"][number].tolist() == ([0] * (len(a) + 2) + [1] * (len(b) + 1) + [0] * (32 - size))
-        assert rows["input_ids"][number, size:].tolist() == [PAD] * (32 - size)
-
-
 def test_instances_are_shuffled():
     documents = numbered_documents(60)
     first_tokens = [a[0] for a, _, _ in unmasked(all_instances(documents, settings()))]
@@ -151,12 +139,8 @@ def test_long_sentences_and_long_shards_do_not_matter():
 def shard_text(tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")
     rng = random.Random(0)
-    documents = [
-        "\n".join(
-            " ".join(rng.choice(WORDS) for _ in range(rng.randint(1, 12))) + " ." for _ in range(rng.randint(1, 20))
-        )
-        for _ in range(30)
-    ]
+    sentences = [" ".join(rng.choices(WORDS, k=rng.randint(1, 12))) + " ." for _ in range(300)]
+    documents = ["\n".join(rng.choices(sentences, k=rng.randint(1, 20))) for _ in range(30)]
     path = tmp_path / "x_training_0.txt"
     path.write_text("\n\n".join(documents) + "\n", encoding="utf-8")
     return path

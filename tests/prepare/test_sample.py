@@ -21,11 +21,8 @@ def questions_of(file):
                 yield paragraph["context"], question
 
 
-def test_bytes_depend_on_the_seed_alone(sample):
+def test_bytes_depend_on_the_seed_alone_size_and_lengths_do_not(sample):
     assert generate(3) == sample != generate(4)
-
-
-def test_size_and_lengths(sample):
     articles = sample[0].split("\n\n")
     assert len(articles) == 5000 and 4_000_000 < len(sample[0]) < 6_000_000
     assert sum(len(article.split()) > 400 for article in articles) > 500, "phase 2 needs long articles"

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bert_tf.base.errors import UserError
+from bert_tf.prepare.corpora import text_files
 from bert_tf.prepare.running.stage import Stage
 from bert_tf.prepare.running.workers import ProcessPool
 from bert_tf.prepare.sharding import sharding
@@ -87,21 +88,16 @@ def test_a_file_that_was_changed_meanwhile_is_named(tmp_path, monkeypatch, chang
     refused(r"/a: was changed while it was read", shard, tmp_path / "out", [tmp_path / "a"])
 
 
+def test_a_document_over_the_limit_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_files, "_LARGEST_LINE_BYTES", 1000)
+    (tmp_path / "a").write_text(f"First one.\n{'x' * 1000}\n{'x' * 1001}\n")
+    refused("the line at byte 1,012: a document of more than .*split it", shard, tmp_path / "out", [tmp_path / "a"])
+
+
 def test_fewer_documents_than_shards_says_what_to_do(tmp_path):
     write_documents(tmp_path / "a", 7)
     words = "7 document.s. .* 6 training and 2 test shards.*--n_training_shards="
     refused(words, shard, tmp_path / "out", [tmp_path / "a"])
-
-
-@pytest.mark.parametrize("change", [{"fraction_test_set": 0.0}, {"num_test_shards": 0}])
-def test_only_half_of_no_test_split_is_refused(change):
-    refused("both must be 0", SETTINGS._replace(**change).validated)
-
-
-def test_no_test_split_when_asked_for_none(tmp_path):
-    write_documents(tmp_path / "a", 20)
-    settings = SETTINGS._replace(num_test_shards=0, fraction_test_set=0.0).validated()
-    assert shard(tmp_path / "out", [tmp_path / "a"], settings)["num_documents_test"] == 0
 
 
 def test_text_larger_than_what_is_held_gives_the_same_bytes(tmp_path, monkeypatch):

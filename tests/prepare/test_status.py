@@ -8,7 +8,7 @@ from bert_tf.base.files import atomic_file
 from bert_tf.prepare.checking import status
 from bert_tf.prepare.running.stage import Stage
 from bert_tf.records.manifest import FileEntry, describe_input
-from tests.preparation import bertPrep, documents, run, shard
+from tests.preparation import bertPrep
 
 
 def said(capsys, working_dir, *arguments):
@@ -18,16 +18,14 @@ def said(capsys, working_dir, *arguments):
     return capsys.readouterr().out
 
 
-def test_stages_that_are_done(tmp_path, capsys):
+def test_stages_that_are_done(work, tmp_path, capsys):
     assert "nothing has been prepared yet; begin with\n    python3 data/bertPrep.py" in said(capsys, tmp_path)
-    shard(tmp_path, documents(20), "--n_training_shards", 2, "--n_test_shards", 1)
-    output = said(capsys, tmp_path)
-    assert "num_documents_training 18" in output and "with num_training_shards 2" in output
-    run(tmp_path, "create_vocab", "--vocab_size", 200)
-    run(tmp_path, "create_token_files")
-    assert "no pairs yet; training draws those" in said(capsys, tmp_path)
-    run(tmp_path, "create_pairs", "--max_seq_length", 64)
-    assert "pairs of length 64\n" in said(capsys, tmp_path)
+    output = said(capsys, work)
+    assert "num_documents_training 54" in output and "with num_training_shards 4" in output
+    assert "pairs of length 32, single segments of length 32\n" in output
+    for path in work.rglob("*.tokens.*"):
+        path.unlink()
+    assert "no pairs yet; training draws those" in said(capsys, work)
 
 
 @pytest.fixture
@@ -70,13 +68,8 @@ def test_formatting_counts_its_input(tmp_path, capsys, clock):
     source = tmp_path / "a file.txt"
     source.write_bytes(b"x" * 4_000_000)
     inputs = [describe_input(source, tmp_path)]
-    with Stage(
-        "text_formatting",
-        "custom",
-        folder / "custom_one_document_per_line.manifest.json",
-        {"keep_duplicates": True, "input_format": "line"},
-        inputs,
-    ) as stage:
+    path = folder / "custom_one_document_per_line.manifest.json"
+    with Stage("text_formatting", "custom", path, {"keep_duplicates": True}, inputs) as stage:
         clock[0] += 10
         stage.add_checkpoint({"input_bytes": 1_000_000})
     output = said(capsys, tmp_path)

@@ -13,30 +13,8 @@ from bert_tf.prepare.running.stage import Stage, read_stage
 from bert_tf.prepare.sharding import sharding
 from bert_tf.records.manifest import FileEntry
 from bert_tf.records.shard import load_index
-from tests.preparation import contents, documents, flip, run, shard
+from tests.preparation import contents, flip, run
 from tests.refusals import refused
-
-RECORDS = ("--max_seq_length", 32, "--max_predictions_per_seq", 5, "--dupe_factor", 1)
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory):
-    """A working directory with all stages done."""
-    folder = tmp_path_factory.mktemp("prepared")
-    shard(folder, documents(40), "--n_training_shards", 4, "--n_test_shards", 2)
-    run(folder, "create_vocab", "--vocab_size", 200)
-    run(folder, "create_token_files")
-    for kind in ((), ("--no_next_sentence",)):
-        run(folder, "create_pairs", "--max_seq_length", 32, *kind)
-    run(folder, "create_tfrecord_files", *RECORDS)
-    return folder
-
-
-@pytest.fixture
-def work(prepared, tmp_path):
-    """A copy of it, in the same place as far as manifests tell."""
-    shutil.copytree(prepared, tmp_path / "work", copy_function=shutil.copy2)
-    return tmp_path / "work"
 
 
 def records_folder(work: Path) -> Path:
@@ -131,7 +109,7 @@ def test_what_only_a_person_can_repair_is_named(work, capsys):
     for options in ([], ["--repair"]):
         refused("manifest.json, of 3 in all; ", run, work, "verify", *options)
         output = capsys.readouterr().out
-        assert "manifest.json: says num_documents_training 7, its files add up to 36" in output
+        assert "manifest.json: says num_documents_training 7, its files add up to 54" in output
         assert f"says num_tokens {made['counts']['num_tokens']:,}, its files add up to" in output
         assert "custom_training_9.tfrecord: is not in the manifest" in output
     assert stray.exists()

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_tf.base.errors import UserError
 from bert_tf.batches.masking import MaskingRules
 from bert_tf.batches.token_set import TokenSet
 from bert_tf.prepare.instances import vocabulary
@@ -17,6 +16,7 @@ from bert_tf.text.tokenizer import open_tokenizer
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, guess_casing, load_pieces
 from bert_tf.text.wordpiece import FullTokenizer
 from tests import preparation
+from tests.refusals import refused
 
 UNCASED = Casing.of(True)
 CHINESE = """
@@ -84,50 +84,24 @@ def test_more_characters_than_latin_has_are_kept_unless_they_are_rare(tmp_path, 
 WORDS = "the a river flows into sea from mountain and town where people live by trade flowing rivers seas".split()
 
 
-@pytest.fixture(scope="module")
-def english():
+@pytest.mark.slow
+def test_sentencepiece_from_text_to_token_files(tmp_path):
+    pytest.importorskip("sentencepiece")
     rng = random.Random(0)
     sentences = [" ".join(rng.choices(WORDS, k=rng.randrange(4, 12))).capitalize() + "." for _ in range(400)]
-    return "\n\n".join(" ".join(sentences[first : first + 8]) for first in range(0, 400, 8))
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory, english):
-    pytest.importorskip("sentencepiece")
-    folder = tmp_path_factory.mktemp("sentencepiece")
-    text = preparation.write(folder / "text.txt", english.replace("\n\n", "\n") + "\n")
-    path = folder / "own.model"
-    path.write_bytes(vocabulary.train_sentencepiece([text], 60, UNCASED))
-    return path
-
-
-def test_sentencepiece_model_has_the_special_tokens_and_is_deterministic(model):
-    tokenizer = open_tokenizer(model)
-    assert tuple(tokenizer.inv_vocab[:5]) == SPECIAL_TOKENS == tuple(list(tokenizer.vocab)[:5])
-    assert tokenizer.vocab_size == len(tokenizer.vocab) <= 60
-    again = vocabulary.train_sentencepiece([model.with_name("text.txt")], 60, UNCASED)
-    assert again == model.read_bytes()
-
-
-def test_sentencepiece_too_small_for_the_characters_is_refused(model):
-    with pytest.raises(UserError, match="vocab_size=10.*SentencePiece refuses"):
-        vocabulary.train_sentencepiece([model.with_name("text.txt")], 10, UNCASED)
-
-
-@pytest.mark.slow
-def test_sentencepiece_from_text_to_token_files(tmp_path, english):
-    pytest.importorskip("sentencepiece")
-    preparation.shard(tmp_path, english.split("\n\n"), *SHARDS)
-    own = tmp_path / "vocab/own.model"
+    preparation.shard(tmp_path, [" ".join(sentences[first : first + 8]) for first in range(0, 400, 8)], *SHARDS)
+    own, (text,) = tmp_path / "vocab/own.model", tmp_path.glob("formatted_one_article_per_line/*.txt")
     prep(tmp_path, "create_vocab", "--vocab_size", 60, "--vocab_file", own)
+    assert vocabulary.train_sentencepiece([text], 60, UNCASED) == own.read_bytes()
+    refused("vocab_size=10.*SentencePiece refuses", vocabulary.train_sentencepiece, [text], 10, UNCASED)
     prep(tmp_path, "create_token_files", "--vocab_file", own)
     folder, manifest = the_manifest(tmp_path)
     assert (folder / "vocab.model").read_bytes() == own.read_bytes()
     vocab = load_pieces(folder / "vocab.txt")
-    assert vocab == open_tokenizer(own).inv_vocab and manifest["vocab"]["size"] == len(vocab)
-    assert manifest["counts"]["unknown_share"] == 0
-    text = "".join(originals(folder, vocab)).replace("▁", " ")
-    assert " the river" in text and "##" not in text
+    assert vocab == open_tokenizer(own).inv_vocab and manifest["vocab"]["size"] == len(vocab) <= 60
+    assert vocab[:5] == SPECIAL_TOKENS and manifest["counts"]["unknown_share"] == 0
+    tokens = "".join(originals(folder, vocab)).replace("▁", " ")
+    assert " the river" in tokens and "##" not in tokens
     data = TokenSet(str(folder / "training"), "input_files", 32, MaskingRules(0.15, 5, True))
     assert data.vocab_size == len(vocab)
     assert data.features(data.ranges_in_file_order(0, 9), 1)["input_ids"].shape == (9, 32)

@@ -2,14 +2,17 @@
 
 import bz2
 import functools
+import json
 import random
 import re
 
 import pytest
 
-from bert_tf.prepare.corpora import documents, wiki, xml_files
-from tests.preparation import write
-from tests.prepare.reading import assert_left_out, assert_resumable, cleaned, sorted_out
+from bert_tf.prepare.corpora import documents, registry, text_files, wiki, xml_files
+from bert_tf.prepare.corpora.documents import Dropped
+from bert_tf.prepare.fetching.sources import source_of
+from tests import preparation
+from tests.preparation import assert_left_out, assert_resumable, cleaned, formatted, run, sorted_out, write
 from tests.refusals import refused
 
 HEAD = (
@@ -144,10 +147,12 @@ def test_many_pages_without_an_end_take_linear_time(tmp_path):
     assert sum(1 for _ in cutter.cut(b"<page>" * 400_000)) == 399_999
 
 
-def test_a_foreign_file_is_refused(tmp_path):
-    path = tmp_path / "wikicorpus_en.xml"
-    path.write_text("<html><body></body></html>")
+def test_a_foreign_file_and_a_page_over_the_limit_are_refused(tmp_path, monkeypatch):
+    path = write(tmp_path / "wikicorpus_en.xml", "<html><body></body></html>")
     refused("no <page> in it", read, path)
+    monkeypatch.setattr(text_files, "LARGEST_DOCUMENT_BYTES", 1000)
+    path.write_bytes(dump(*PAGES, page("Two", "x" * 1000)))
+    refused("wikicorpus_en.xml, page 'Two': a document of more than 1,000 bytes.*: split it into several", read, path)
 
 
 @pytest.mark.parametrize(
@@ -183,3 +188,166 @@ def test_reading_goes_on_after_any_batch(tmp_path, monkeypatch, kind):
     assert_resumable(functools.partial(wiki.read_batches, paths), paths, least=7)
     positions = [batch.next_position for batch in wiki.read_batches(paths, {})]
     assert any(position.get("byte") for position in positions) == (kind == "multistream")
+
+
+# Wikipedias of any language: their names, and the namespaces that their dumps list.
+
+NAMESPACES = {
+    "de": {-2: "Medium", 0: "", 4: "Wikipedia", 6: "Datei", 10: "Vorlage", 14: "Kategorie"},
+    "fr": {-2: "Média", 0: "", 4: "Wikipédia", 6: "Fichier", 10: "Modèle", 14: "Catégorie"},
+    "el": {-2: "Μέσο", 0: "", 4: "Βικιπαίδεια", 6: "Αρχείο", 10: "Πρότυπο", 14: "Κατηγορία"},
+    "zh-min-nan": {-2: "Mûi-thé", 0: "", 4: "Wikipedia", 6: "Tóng-àn", 10: "Pang-bô͘", 14: "Lūi-pia̍t"},
+}
+# Text, and what of it is shown; MEDIA and so on stand for the names of namespaces.
+ARTICLE = """[[FILE:Ronaz Blick|mini|Blick auf [[Ronaz]] vom Berg aus. Er ist steil.]]
+[[ file : a_b|mini|Another caption. It is long.]] [[File:c|thumb|An English name. It works.]]
+'''Ronaz''' is a town.<ref>A book.</ref> It lies {{TEMPLATE:nowrap|by the sea}}, see [[:CATEGORY:Towns|the others]].
+[[CATEGORY:Towns in the north]][[Category:Towns]][[MEDIA:d]]
+
+See [[PROJECT:Rules|the rules]] and [[Lumar: A history|its history]]. They are old.
+"""
+SHOWN = "Ronaz is a town. It lies by the sea, see the others.  See the rules and its history. They are old."
+
+
+def dump_of(code: str, *pages: str) -> bytes:
+    names = "".join(f'<namespace key="{key}" case="x">{name}</namespace>' for key, name in NAMESPACES[code].items())
+    head = f"<siteinfo><sitename>W</sitename><namespaces>{names}</namespaces></siteinfo>"
+    root = f'<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" xml:lang="{code}">'
+    return f"{root}{head}{''.join(pages)}</mediawiki>".encode()
+
+
+def article_of(code: str) -> str:
+    names, text = NAMESPACES[code], ARTICLE.replace(" file ", f" {NAMESPACES[code][6].lower()} ")
+    for key, word in ((-2, "MEDIA"), (4, "PROJECT"), (6, "FILE"), (10, "TEMPLATE"), (14, "CATEGORY")):
+        text = text.replace(word, names[key])
+    return text
+
+
+@pytest.mark.parametrize("code", NAMESPACES)
+def test_pictures_categories_and_templates_by_the_names_in_the_dump(tmp_path, code, capsys):
+    wiki_name = code.replace("-", "_") + "wiki"
+    content = dump_of(code, page("Ronaz", article_of(code)), page("B", "Second one.", ns="<ns>14</ns>"))
+    path = tmp_path / f"download/wikicorpus_{code}/{wiki_name}-20240101-pages-articles.xml.bz2"
+    write(path, bz2.compress(content))
+    assert formatted(tmp_path, f"wikicorpus_{code}")[0] == [SHOWN]
+    run(tmp_path, "sharding", "--n_training_shards", 1, *NO_TEST, dataset=f"wikicorpus_{code}")
+    # Without a dataset, all are found.
+    capsys.readouterr()
+    for action in ("status", "verify"):
+        options = preparation.bertPrep.parse(["--action", action])
+        preparation.bertPrep.ACTIONS[action](options, preparation.Layout(tmp_path))
+        assert f"wikicorpus_{code}" in capsys.readouterr().out
+    google = "download/google_pretrained_weights/uncased_L-24_H-1024_A-16/vocab.txt"
+    write(tmp_path / google, "[PAD]\n")
+    make_tokens = (run, tmp_path, "create_token_files")
+    refused("--action=create_vocab --dataset=wikicorpus_", *make_tokens, dataset=f"wikicorpus_{code}")
+
+
+NO_TEST = ("--n_test_shards", 0, "--fraction_test_set", 0)
+
+
+def test_a_picture_is_known_by_its_name_too(tmp_path):
+    path = tmp_path / "dewiki.xml"
+    path.write_bytes(dump_of("de"))
+    text = "[[Bild:Blick von Süden.JPG|mini|Ein Blick. Er ist weit.]] Ein Ort. [[:Bild:Blick.jpg|Das Bild]] ist alt."
+    found = wiki.clean(page("A", text).encode(), namespaces=wiki.read_namespaces(path))
+    assert found.line == "Ein Ort. Das Bild ist alt."
+
+
+def test_a_dump_that_lists_no_namespaces_says_so(tmp_path, capsys):
+    path = tmp_path / "a.xml"
+    path.write_text("<mediawiki>" + page("A", "[[File:a.jpg]] One. [[Datei:x|y]]") + "</mediawiki>")
+    assert wiki.read_namespaces(path) == wiki.KNOWN_NAMESPACES
+    assert f"note: {path} lists no namespaces" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name,wiki_name", [("de", "dewiki"), ("zh-min-nan", "zh_min_nanwiki")])
+def test_the_wiki_of_a_language(name, wiki_name):
+    dataset = f"wikicorpus_{name}"
+    assert source_of(dataset).url == f"https://dumps.wikimedia.org/{wiki_name}/"
+    assert registry.corpora_of(dataset) == (dataset,)
+
+
+@pytest.mark.parametrize("dataset", ["wikicorpus_d", "wikicorpus_zh_min_nan", "wikicorpus_de2", "wiki_de"])
+def test_what_is_no_code_is_refused(dataset):
+    message = rf"^--dataset={dataset}: must be one of .*, wikicorpus_<code>, all"
+    refused(message, preparation.bertPrep.parse, ["--action", "sharding", "--dataset", dataset])
+
+
+def test_the_main_slot_is_the_article():
+    slot = "<content><role>mediainfo</role><model>wikibase-mediainfo</model><text>{}. No.</text></content>"
+    two_slots = page("A", "The main slot. It is prose.").replace("</revision>", f"<sha1>x</sha1>{slot}</revision>")
+    assert wiki.clean(two_slots.encode()).line == "The main slot. It is prose."
+    empty = page("A", "").replace("</revision>", f"{slot}</revision>")
+    assert wiki.clean(empty.encode()).line == ""
+    style = page("S", ".a { color: red; } A style.").replace("<text", "<model>sanitized-css</model><text")
+    assert wiki.clean(style.encode()) == Dropped("other_models")
+
+
+# The files of wikiextractor: text with tags left in it, and JSON lines (--json).
+
+
+def read_extracted(working_dir, *files: str) -> list[str]:
+    for number, content in enumerate(files):
+        write(working_dir / f"extracted/wikicorpus_en/AA/wiki_{number:02}", content)
+    return formatted(working_dir, "wikicorpus_en", "--skip_wikiextractor")[0]
+
+
+def test_json_lines_are_read_as_the_text_files_are(tmp_path):
+    article = {"id": "1", "revid": "7", "url": "x", "title": "One", "text": "It is &lt;b&gt;one.\nHead line\nIt ends."}
+    empty = {"id": "2", "title": "Two", "text": ""}
+    lines = "".join(json.dumps(line) + "\n" for line in (article, empty))
+    as_text = f'<doc id="1">\nTwo\n\n{article["text"].replace("one", "two")}\n\n</doc>\n'
+    assert read_extracted(tmp_path, lines, as_text) == ["It is one.  It ends.", "It is two.  It ends."]
+
+
+EXTRACTED = """<doc id="12" url="https://en.wikipedia.org/wiki?curid=12" title="One">
+One
+
+The one is large.
+It ends.
+
+</doc>
+<doc id="13" url="x" title="Empty">
+Empty
+
+</doc>
+"""
+
+
+@pytest.mark.parametrize(
+    "content,message",
+    [
+        ('{"title": "A", "text": "On', "line 1 is not valid JSON.*--max_bad_records"),
+        ('{"title": "A", "text": null}', "line 1: no text in the field 'text'; run wikiextractor again.*--max_bad_re"),
+        ("One.", "line 1: not what wikiextractor writes, <doc .*: run wikiextractor again"),
+        (EXTRACTED[:90], "line 1: not what"),
+        (EXTRACTED.replace("</doc>", "</dob>", 1), "line 1: not what"),
+    ],
+)
+def test_what_wikiextractor_has_not_written_is_refused(tmp_path, content, message):
+    refused(f"wiki_00(, |: ){message}", read_extracted, tmp_path, content)
+
+
+def test_without_its_files_it_says_what_to_do(tmp_path):
+    words = "holds no file of wikiextractor's, AA/wiki_00"
+    refused(words, formatted, tmp_path, "wikicorpus_en", "--skip_wikiextractor")
+
+
+@pytest.mark.parametrize(
+    "text,shown",
+    [
+        ('Cold.&lt;ref name="x"&gt;A book.&lt;/ref&gt; It is.', "Cold. It is."),
+        ("Long&lt;br /&gt;ago, H&lt;sub&gt;2&lt;/sub&gt;O.", "Long ago, H2O."),
+        ('&lt;templatestyles src="a/b.css" /&gt;After it.', "After it."),
+        ("Benzene, &lt;chem&gt;C6H6&lt;/chem&gt;, is there.", "Benzene, is there."),
+        ("&lt;math display=block&gt;\na &lt; b\n&lt;/math&gt; One.", "One."),
+        ("__NOTOC__ One. __KEIN_INHALTSVERZEICHNIS__", "One."),
+        ('&lt;a href="Foo%20%28x%29"&gt;Foo&lt;/a&gt; and <a href="Bar">Bar</a> <abbr>x</abbr>.', "Foo and Bar x."),
+        ("It says a &lt; b and &amp;amp; __init__.", "It says a < b and & __init__."),
+        ("One.<ref>Lost. Here\nTwo is kept.", "One.  Two is kept."),  # it ends with its line
+        ("A ( b ) c , d.  It is .", "A ( b ) c , d. It is ."),
+    ],
+)
+def test_tags_are_taken_out_and_nothing_else(text, shown):
+    assert wiki.clean_extracted(f"Title\n\n{text}").line == shown

@@ -125,10 +125,7 @@ def test_a_gzip_shard_is_unpacked_beside_itself_once(tmp_path, shard):
     packed = tmp_path / "y.tfrecord.gz"
     packed.write_bytes(gzip.compress(shard.read_bytes()))
     assert describe(packed) == RecordSchema(128, 20)
-    np.testing.assert_array_equal(load_index(packed).lengths(), instances(50)["input_mask"].sum(axis=1))
-    file = RecordFile(packed)
-    plain = RecordFile(shard)
-    assert file.read(3, 40) == plain.read(3, 40)
+    assert RecordFile(packed).read(3, 40) == RecordFile(shard).read(3, 40)
     unpacked = tmp_path / "y.tfrecord.gz.unpacked"
     assert unpacked.read_bytes() == shard.read_bytes()
     written = unpacked.stat().st_mtime_ns
@@ -137,6 +134,9 @@ def test_a_gzip_shard_is_unpacked_beside_itself_once(tmp_path, shard):
     packed.write_bytes(gzip.compress(b""))
     os.utime(packed, ns=(written + 1, written + 1))
     assert load_index(packed).num_records == 0, "a newer shard is unpacked again"
+    cut = packed.with_name("z.tfrecord.gz")
+    cut.write_bytes(gzip.compress(shard.read_bytes())[:-9])
+    refused("z.tfrecord.gz .*cannot be unpacked .*gunzip into", load_index, cut)
 
 
 def test_integers_that_the_tables_do_not_hold_are_refused():
@@ -171,12 +171,6 @@ def test_an_index_that_does_not_fit_is_an_error_and_no_crash(shard):
     shard.write_bytes(shard.read_bytes()[:-1])
     file = RecordFile(shard, index)
     refused("record 49 at byte .* is cut off", file.read, 49)
-
-
-def test_a_gzip_shard_that_is_cut_off_is_refused(tmp_path, shard):
-    packed = tmp_path / "y.tfrecord.gz"
-    packed.write_bytes(gzip.compress(shard.read_bytes())[:-9])
-    refused("y.tfrecord.gz .*cannot be unpacked .*gunzip into", load_index, packed)
 
 
 def test_what_is_no_shard_for_pre_training_is_refused(tmp_path):

@@ -56,16 +56,12 @@ def test_what_was_made_with_a_vocabulary_keeps_its_casing(work):
 
 
 @pytest.mark.parametrize("option", ["--do_lower_case", "--strip_accents"])
-def test_another_casing_than_the_vocabulary_s_is_refused(work, option):
+def test_another_casing_than_the_vocabulary_s_is_refused(work, option, capsys):
     message = f"{option}=1: .*tokenizer_config.json says that its text has do_lower_case=0, strip_accents=0"
     refused(message, preparation.run, work, "create_token_files", option, 1)
     (work / "vocab/custom/tokenizer_config.json").unlink()
     refused("pieces such as .*; pass .* --strip_accents=0", preparation.run, work, "create_token_files", option, 1)
-
-
-def test_where_nothing_is_recorded_the_casing_is_as_the_vocabulary_suggests(work, capsys):
-    (work / "vocab/custom/tokenizer_config.json").unlink()
-    preparation.run(work, "create_token_files")
+    preparation.run(work, "create_token_files")  # as the vocabulary suggests
     assert "do_lower_case=0, strip_accents=0 is assumed" in capsys.readouterr().out
     assert token_files(work)[1]["counts"]["num_unknown_tokens"] == 0
 

@@ -252,32 +252,34 @@ def test_casing_that_tokenizer_json_and_settings_tell_differently(tmp_path, sett
     assert open_stored(folder_with(tmp_path, "é e É", settings, pipeline))[0].casing == casing
 
 
+SETTINGS, MAP = "tokenizer_config.json", "special_tokens_map.json"
+FOREIGN = {"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}
+
+
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("file", "content", "message"),
     [
-        ({"tokenizer_class": "BertJapaneseTokenizer"}, "'BertJapaneseTokenizer' is code of its own"),
-        ({"tokenizer_class": "BertTokenizer", "word_tokenizer_type": "jieba"}, "word_tokenizer_type='jieba': only"),
-        ({"tokenizer_class": "MyTokenizer"}, "tokenizer_class 'MyTokenizer' is code of its own, or not known"),
-        ({"auto_map": {"AutoTokenizer": ["x.Y", None]}}, "code of its own"),
-        ({"do_basic_tokenize": False}, "do_basic_tokenize=False: only true is supported"),
-        ({"tokenize_chinese_chars": 0}, "tokenize_chinese_chars=0: only true or false is supported"),
-        ({"never_split": ["a"]}, "never_split=.*a.*: only .* is supported"),
-        ({"do_lower_case": "no"}, "do_lower_case='no': only true or false is supported"),
+        (SETTINGS, {"tokenizer_class": "BertJapaneseTokenizer"}, "'BertJapaneseTokenizer' is code of its own"),
+        (SETTINGS, {"word_tokenizer_type": "jieba"}, "word_tokenizer_type='jieba': only"),
+        (SETTINGS, {"tokenizer_class": "MyTokenizer"}, "'MyTokenizer' is code of its own, or not known here"),
+        (SETTINGS, {"auto_map": {"AutoTokenizer": ["x.Y", None]}}, "code of its own"),
+        (SETTINGS, {"do_basic_tokenize": False}, "do_basic_tokenize=False: only true is supported"),
+        (SETTINGS, {"tokenize_chinese_chars": 0}, "tokenize_chinese_chars=0: only true or false is supported"),
+        (SETTINGS, {"never_split": ["a"]}, "never_split=.*a.*: only .* is supported"),
+        (SETTINGS, {"do_lower_case": "no"}, "do_lower_case='no': only true or false is supported"),
         # transformers would begin texts with <s>, although there is a [CLS], too.
-        ({**SPECIAL_FIELDS, "cls_token": "<s>"}, "cls_token='<s>': only .*CLS.* is supported"),
+        (SETTINGS, {**SPECIAL_FIELDS, "cls_token": "<s>"}, "cls_token='<s>': only .*CLS.* is supported"),
+        (MAP, {"cls_token": {"content": "<s>", "lstrip": False}}, "cls_token='<s>': only"),
+        ("config.json", {"tokenizer_class": "BertJapaneseTokenizer"}, "'BertJapaneseTokenizer' is code of its own"),
+        ("tokenizer.json", {}, "tokenizer.json is no tokenizer"),
+        ("tokenizer.json", [], "tokenizer.json is no tokenizer"),
+        ("tokenizer.json", FOREIGN, "tokenizer.json .* lacks"),
     ],
 )
-def test_tokenizers_that_cut_text_otherwise_are_refused(tmp_path, settings, message):
-    refused(f"tokenizer_config.json: .*{message}", open_stored, folder_with(tmp_path, SPANISH, settings))
-
-
-def test_what_other_files_say_of_the_tokenizer_is_refused_too(tmp_path):
+def test_tokenizers_that_are_damaged_or_cut_text_otherwise_are_refused(tmp_path, file, content, message):
     stored = folder_with(tmp_path, SPANISH)
-    (tmp_path / "config.json").write_text('{"model_type": "bert", "tokenizer_class": "BertJapaneseTokenizer"}')
-    refused("BertJapaneseTokenizer", open_stored, stored)
-    (tmp_path / "config.json").unlink()
-    (tmp_path / "special_tokens_map.json").write_text('{"cls_token": {"content": "<s>", "lstrip": false}}')
-    refused("cls_token='<s>': only", open_stored, stored)
+    (tmp_path / file).write_text(json.dumps(content))
+    refused(f"{tmp_path}.*{message}", open_stored, stored)
 
 
 @pytest.mark.parametrize("settings", [{"never_split": ["[link]"]}, {"do_basic_tokenize": False}], ids=str)
@@ -287,23 +289,16 @@ def test_what_only_a_tokenizer_in_python_reads_changes_nothing_beside_tokenizer_
     assert tokenizer.tokenize("river [link]") == ["river", "[UNK]", "link", "[UNK]"]
 
 
-@pytest.mark.parametrize("content", ["{}", "[]", '{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}', "no"])
-def test_a_damaged_or_foreign_tokenizer_json_is_named(tmp_path, content):
-    (tmp_path / "tokenizer.json").write_text(content)
-    refused("tokenizer.json", open_stored, StoredTokenizer(tmp_path))
-
-
-def test_half_a_character_of_utf_16_is_dropped(tmp_path):
-    tokenizer, _ = open_stored(folder_with(tmp_path, "a b ?", {"do_lower_case": True}))
-    text = "a \ud83d b"
-    assert tokenizer.tokenize_with_spans(text) == ([5, 6], [0, 4], [1, 5])
-    assert tokenizer.encode_lines([text])[0].tolist() == [5, 6]
-
-
-def test_vowel_signs_that_are_taken_away_belong_to_their_letter(tmp_path):
-    """So that an answer's text ends with its last letter's signs: the tokens stay those of transformers."""
-    tokenizer, _ = open_stored(folder_with(tmp_path, "ท ##ด cafe", {"do_lower_case": True}))
-    text = "ที่ดื Cafe\u0301 ที่"
+@pytest.mark.parametrize(
+    ("pieces", "text", "spans"),
+    [
+        ("a b", "a \ud83d b", ["a", "b"]),  # half a character of UTF-16 is dropped
+        # Vowel signs that are taken away belong to their letter, so that an answer ends with its last letter's signs.
+        ("ท ##ด cafe", "ที่ดื Cafe\u0301 ที่", ["ที่", "ดื", "Cafe\u0301", "ที่"]),
+    ],
+)
+def test_what_a_token_stands_for(tmp_path, pieces, text, spans):
+    tokenizer, _ = open_stored(folder_with(tmp_path, pieces, {"do_lower_case": True}))
     ids, starts, ends = tokenizer.tokenize_with_spans(text)
-    assert ids == tokenizer.tokenize_to_ids(text) and len(ids) == 4
-    assert [text[start:end] for start, end in zip(starts, ends)] == ["ที่", "ดื", "Cafe\u0301", "ที่"]
+    assert ids == tokenizer.tokenize_to_ids(text) == tokenizer.encode_lines([text])[0].tolist() and 1 not in ids
+    assert [text[start:end] for start, end in zip(starts, ends)] == spans

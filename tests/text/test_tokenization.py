@@ -32,16 +32,8 @@ def vocab_file(tmp_path) -> Path:
 
 # The reference: one character, one rule at a time; no pattern, no cache, no shortcut.
 
-CJK = [
-    (0x4E00, 0x9FFF),
-    (0x3400, 0x4DBF),
-    (0x20000, 0x2A6DF),
-    (0x2A700, 0x2B73F),
-    (0x2B740, 0x2B81F),
-    (0x2B820, 0x2CEAF),
-    (0xF900, 0xFAFF),
-    (0x2F800, 0x2FA1F),
-]
+RANGES = "3400-4DBF 4E00-9FFF F900-FAFF 20000-2A6DF 2A700-2B73F 2B740-2B81F 2B820-2CEAF 2F800-2FA1F"
+IDEOGRAPHS = [tuple(int(end, 16) for end in ends.split("-")) for ends in RANGES.split()]
 
 
 def classify(char: str) -> str:
@@ -50,10 +42,7 @@ def classify(char: str) -> str:
         return "space"
     if code_point == 0 or code_point == 0xFFFD or category == "Cc" or category == "Cf":
         return "dropped"
-    for first, last in CJK:
-        if first <= code_point <= last:
-            return "ideograph"
-    return "other"
+    return "ideograph" if any(first <= code_point <= last for first, last in IDEOGRAPHS) else "other"
 
 
 def is_punctuation(char: str) -> bool:
@@ -66,13 +55,7 @@ def reference_words(text: str, do_lower_case: bool, strip_accents: bool | None =
     strip_accents = do_lower_case if strip_accents is None else strip_accents
     cleaned = ""
     for char in text:
-        kind = classify(char)
-        if kind == "space":
-            cleaned += " "
-        elif kind == "ideograph":
-            cleaned += " " + char + " "
-        elif kind == "other":
-            cleaned += char
+        cleaned += {"space": " ", "ideograph": f" {char} ", "other": char, "dropped": ""}[classify(char)]
     words = []
     for word in cleaned.split():
         if do_lower_case:

@@ -10,7 +10,7 @@ from bert_tf.contrib.biomedical import pubmed
 from bert_tf.prepare.corpora import documents
 from bert_tf.prepare.corpora.documents import Document, Dropped
 from tests import preparation
-from tests.prepare.reading import assert_left_out, assert_resumable, cleaned, sorted_out
+from tests.preparation import assert_left_out, assert_resumable, cleaned, sorted_out
 from tests.refusals import refused
 
 

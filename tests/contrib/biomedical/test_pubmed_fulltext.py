@@ -12,7 +12,7 @@ from bert_tf.prepare.corpora import documents
 from bert_tf.settings.preparation import LICENSE_GROUPS
 from tests import preparation
 from tests.contrib.biomedical.test_jats import made
-from tests.prepare.reading import assert_left_out, assert_resumable, cleaned, sorted_out
+from tests.preparation import assert_left_out, assert_resumable, cleaned, sorted_out
 from tests.refusals import refused
 
 CC_BY = '<permissions><license xlink:href="http://creativecommons.org/licenses/by/4.0/"/></permissions>'

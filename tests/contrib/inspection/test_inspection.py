@@ -48,9 +48,8 @@ def test_instances_shares_and_settings_are_shown(prepared, capsys):
     padding = float(re.search(r"([\d.]+)% padding", output)[1]) / 100
     assert random_next == pytest.approx(manifest["counts"]["random_next_share"], abs=0.02)
     assert padding == pytest.approx(manifest["counts"]["padding_share"], abs=0.02)
-    masked, kept, replaced = (
-        float(number) for number in re.search(r"([\d.]+)% masked, ([\d.]+)% kept, ([\d.]+)% replaced", output).groups()
-    )
+    shares = re.search(r"([\d.]+)% masked, ([\d.]+)% kept, ([\d.]+)% replaced", output)
+    masked, kept, replaced = map(float, shares.groups())
     assert 74 < masked < 86 and kept + replaced == pytest.approx(100 - masked, abs=0.2)
     bars = re.findall(r"^ +\d+-\d+ +([\d.]+)% #*$", output, re.MULTILINE)
     assert sum(map(float, bars)) == pytest.approx(100, abs=1)
@@ -121,9 +120,7 @@ def test_damage_and_absence_say_what_to_do(prepared, tmp_path):
     refused("--action verify --dataset custom --repair", run, tmp_path / "work", "inspect")
 
 
-IDS = VocabularyIds(
-    pad=0, cls=2, sep=3, mask=4, unknown=1, replacements=np.arange(5, 100), continues=np.zeros(100, bool)
-)
+IDS = VocabularyIds.of({"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "a": 5})
 
 
 def instances(count=400, masked=0.8, kept=0.1, random_next=0.5, unknown=0, padding=0):
