@@ -28,10 +28,6 @@ def dask_setup(_worker) -> None:
     os.fsync = fsync_or_die
 
 
-def square(number):
-    return number * number
-
-
 def fail_at_three(number):
     if number == 3:
         raise UserError("number=3: not this one")

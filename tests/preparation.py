@@ -70,15 +70,6 @@ def documents(count: int, seed: int = 0, words: int = 120) -> list[str]:
     return found
 
 
-def changed(document: str, seed: int = 1) -> str:
-    """The document with every thirtieth word replaced, none of them at its beginning."""
-    rng = random.Random(seed)
-    text = document.split(" ")
-    for place in range(rng.randrange(8, 30), len(text), 30):
-        text[place] = "zzz"
-    return " ".join(text)
-
-
 def shard(working_dir: Path, texts: list[str], *arguments: object) -> None:
     """Formats (keeping duplicates) and shards documents."""
     source = working_dir / "source.txt"

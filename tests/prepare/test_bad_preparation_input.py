@@ -4,7 +4,9 @@
 import json
 import os
 import random
+import re
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -13,7 +15,6 @@ from bert_tf.settings.declaration import settings_of
 from bert_tf.settings.preparation import PreparationOptions, options_of_action
 from tests import preparation
 from tests.preparation import bertPrep
-from tests.refusals import refused
 
 VALUES = [
     "", " ", "-1", "0", "1", "2", "7", "1_0", "0x10", "1e3", "1e999", "nan", "inf", "-0.5", "0.5", "1.0", "18446744073709551615",
@@ -25,10 +26,10 @@ OPTIONS = sorted(each.name for each in settings_of(PreparationOptions))
 
 def attempt(working_dir: Path, *arguments: object) -> str:
     """The error, or nothing where all went well; any other exception is the test's."""
-    os.environ["BERT_PREP_WORKING_DIR"] = str(working_dir)
     try:
         # Without the wrapper that turns errors into exit codes.
-        bertPrep.main.__wrapped__(["--n_processes=1", *map(str, arguments)])
+        with mock.patch.dict(os.environ, BERT_PREP_WORKING_DIR=str(working_dir)):
+            bertPrep.main.__wrapped__(["--n_processes=1", *map(str, arguments)])
     except Exception as raised:
         error = as_user_error(raised)
         if error is None:
@@ -36,11 +37,6 @@ def attempt(working_dir: Path, *arguments: object) -> str:
         assert str(error) and "\n" not in str(error)
         return str(error)
     return ""
-
-
-@pytest.fixture(autouse=True)
-def restored_environment(monkeypatch):
-    monkeypatch.setenv("BERT_PREP_WORKING_DIR", "")
 
 
 @pytest.fixture
@@ -154,5 +150,9 @@ def test_a_working_directory_that_is_no_folder_or_below_none(tmp_path):
 )  # fmt: skip
 def test_arguments_that_are_wrong(tmp_path, arguments, message):
     arguments = arguments.replace("THIS_FILE", f"{__file__} --input_format line")
-    os.environ["BERT_PREP_WORKING_DIR"] = str(tmp_path)
-    refused(message.replace("?", r"\?"), bertPrep.main.__wrapped__, arguments.split())
+    assert re.search(message.replace("?", r"\?"), attempt(tmp_path, *arguments.split()))
+
+
+def test_who_works_may_be_said_of_every_action():
+    for action in bertPrep.ACTIONS:
+        bertPrep.parse(["--action", action, "--dataset", "custom", "--n_processes", "2", "--dask_scheduler", "x.json"])

@@ -11,7 +11,6 @@ from bert_tf.base.errors import UserError
 from bert_tf.prepare.fetching import fetch
 from bert_tf.prepare.running.stage import clear_disk_errors
 from bert_tf.records.manifest import FileEntry
-from tests.http_server import Server
 from tests.refusals import refused
 
 CONTENT = random.Random(0).randbytes(1 << 20)
@@ -66,20 +65,12 @@ def test_server_that_knows_no_ranges_begins_again(server, tmp_path, waits, capsy
     assert "starting from the first byte" in capsys.readouterr().out
 
 
-def get_part(server, page, folder, waits):
-    """Leaves the first bytes of a file behind, as a stopped run does."""
-    page.drop_after = [200_000, 0, 0, 0, 0, 0]
-    refused("5 failures in a row.* start the same command again", get, server, folder)
-    page.drop_after = []
-    waits.clear()
-    (part,) = folder.glob("file.bin.*.part")
-    assert 0 < part.stat().st_size <= 200_000
-    return part
-
-
 def test_next_run_goes_on_and_another_address_begins_anew(server, tmp_path, waits):
     page = server.add("/file.bin", CONTENT)
-    get_part(server, page, tmp_path, waits)
+    page.drop_after = [200_000, 0, 0, 0, 0]
+    refused("5 failures in a row.* start the same command again", get, server, tmp_path)
+    (part,) = tmp_path.glob("file.bin.*.part")
+    assert 0 < part.stat().st_size <= 200_000
     copies = [shutil.copytree(tmp_path, tmp_path.with_name(name)) for name in ("other", "whole", "spoiled")]
     get(server, tmp_path)
     assert is_whole(tmp_path) and page.requests[-1]["Range"].startswith("bytes=")
@@ -123,9 +114,8 @@ def test_refusals_name_the_address(server, tmp_path, waits, statuses, message):
 
 
 def test_no_network_says_so(tmp_path, waits):
-    server = Server()
-    server.stop()
-    refused(r"/file.bin: connection failed \(Connection refused\); given up after 5 ", get, server, tmp_path)
+    words = r"/file.bin: connection failed \(Connection refused\); given up after 5 "
+    refused(words, fetch.Client().text, "http://127.0.0.1:9/file.bin")
     assert waits == [0, 4.0, 8.0, 16.0]
 
 
@@ -137,7 +127,8 @@ def test_full_disk_keeps_what_has_come(server, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(fetch.os, "fsync", no_space)
-        with pytest.raises(UserError, match="No space left on device; look at the disk"), clear_disk_errors(tmp_path):
+        words = f"^below {tmp_path}: No space left on device; look at the disk"
+        with pytest.raises(UserError, match=words), clear_disk_errors(tmp_path):
             get(server, tmp_path)
     (part,) = tmp_path.iterdir()
     assert part.stat().st_size == len(CONTENT)

@@ -5,11 +5,11 @@ import json
 
 import pytest
 
-from bert_tf.base.errors import UserError
 from bert_tf.prepare.corpora import documents, wikitext
 from bert_tf.prepare.instances import vocabulary
 from bert_tf.prepare.sharding.sentences import split_by_rules
 from tests import preparation
+from tests.refusals import refused
 
 
 @pytest.mark.parametrize(
@@ -146,5 +146,5 @@ def test_a_splitter_has_no_effect_on_given_sentences(tmp_path, monkeypatch):
     path.write_text(as_text(GIVEN), encoding="utf-8")
     preparation.run(tmp_path, "text_formatting", "--input_files", path, "--input_format", "sentences")
     monkeypatch.setattr("bert_tf.prepare.sharding.sentences._nltk_splitter", lambda: str.split)
-    with pytest.raises(UserError, match="^segmentation_method=nltk: has no effect on text that was formatted with"):
-        preparation.run(tmp_path, "sharding", *SHARDS, "--segmentation_method", "nltk")
+    words = "^segmentation_method=nltk: has no effect on text that was formatted with"
+    refused(words, preparation.run, tmp_path, "sharding", *SHARDS, "--segmentation_method", "nltk")

@@ -15,10 +15,14 @@ from tests import preparation
 from tests.preparation import assert_left_out, assert_resumable, cleaned, formatted, run, sorted_out, write
 from tests.refusals import refused
 
-HEAD = (
-    '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/"><siteinfo><namespaces>'
-    '<namespace key="0" /><namespace key="1">Talk</namespace></namespaces></siteinfo>'
-)
+
+def head(namespaces: dict[int, str]) -> str:
+    names = "".join(f'<namespace key="{key}" case="x">{name}</namespace>' for key, name in namespaces.items())
+    root = '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" xml:lang="x">'
+    return f"{root}<siteinfo><sitename>W</sitename><namespaces>{names}</namespaces></siteinfo>"
+
+
+HEAD = head({0: "", 1: "Talk"})
 
 
 def page(title: str, text: str, ns: str = "<ns>0</ns>", extra: str = "") -> str:
@@ -29,8 +33,8 @@ def page(title: str, text: str, ns: str = "<ns>0</ns>", extra: str = "") -> str:
     )
 
 
-def dump(*pages: str) -> bytes:
-    return (HEAD + "".join(pages) + "</mediawiki>").encode()
+def dump(*pages: str, head: str = HEAD) -> bytes:
+    return f"{head}{''.join(pages)}</mediawiki>".encode()
 
 
 PAGES = (
@@ -209,13 +213,6 @@ See [[PROJECT:Rules|the rules]] and [[Lumar: A history|its history]]. They are o
 SHOWN = "Ronaz is a town. It lies by the sea, see the others.  See the rules and its history. They are old."
 
 
-def dump_of(code: str, *pages: str) -> bytes:
-    names = "".join(f'<namespace key="{key}" case="x">{name}</namespace>' for key, name in NAMESPACES[code].items())
-    head = f"<siteinfo><sitename>W</sitename><namespaces>{names}</namespaces></siteinfo>"
-    root = f'<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" xml:lang="{code}">'
-    return f"{root}{head}{''.join(pages)}</mediawiki>".encode()
-
-
 def article_of(code: str) -> str:
     names, text = NAMESPACES[code], ARTICLE.replace(" file ", f" {NAMESPACES[code][6].lower()} ")
     for key, word in ((-2, "MEDIA"), (4, "PROJECT"), (6, "FILE"), (10, "TEMPLATE"), (14, "CATEGORY")):
@@ -226,9 +223,9 @@ def article_of(code: str) -> str:
 @pytest.mark.parametrize("code", NAMESPACES)
 def test_pictures_categories_and_templates_by_the_names_in_the_dump(tmp_path, code, capsys):
     wiki_name = code.replace("-", "_") + "wiki"
-    content = dump_of(code, page("Ronaz", article_of(code)), page("B", "Second one.", ns="<ns>14</ns>"))
+    pages = page("Ronaz", article_of(code)), page("B", "Second one.", ns="<ns>14</ns>")
     path = tmp_path / f"download/wikicorpus_{code}/{wiki_name}-20240101-pages-articles.xml.bz2"
-    write(path, bz2.compress(content))
+    write(path, bz2.compress(dump(*pages, head=head(NAMESPACES[code]))))
     assert formatted(tmp_path, f"wikicorpus_{code}")[0] == [SHOWN]
     run(tmp_path, "sharding", "--n_training_shards", 1, *NO_TEST, dataset=f"wikicorpus_{code}")
     # Without a dataset, all are found.
@@ -247,8 +244,7 @@ NO_TEST = ("--n_test_shards", 0, "--fraction_test_set", 0)
 
 
 def test_a_picture_is_known_by_its_name_too(tmp_path):
-    path = tmp_path / "dewiki.xml"
-    path.write_bytes(dump_of("de"))
+    path = write(tmp_path / "dewiki.xml", dump(head=head(NAMESPACES["de"])))
     text = "[[Bild:Blick von Süden.JPG|mini|Ein Blick. Er ist weit.]] Ein Ort. [[:Bild:Blick.jpg|Das Bild]] ist alt."
     found = wiki.clean(page("A", text).encode(), namespaces=wiki.read_namespaces(path))
     assert found.line == "Ein Ort. Das Bild ist alt."

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from bert_tf.prepare.running.workers import ProcessPool, WorkersError
+from bert_tf.prepare.running.workers import ProcessPool
 from tests.dask_tasks import die, fail_at_three
 from tests.refusals import refused
 
@@ -27,8 +27,7 @@ def test_failing_worker_is_raised_here(num_processes):
 
 
 def test_killed_worker_says_so():
-    with pytest.raises(WorkersError, match="smaller --n_processes"):
-        list(ProcessPool(2).map_in_order(die, range(20)))
+    refused("smaller --n_processes", list, ProcessPool(2).map_in_order(die, range(20)))
 
 
 @pytest.mark.parametrize("size,most", [(3, 2), (8, 1), (0, 8)])

@@ -6,7 +6,6 @@ import shutil
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from bert_tf.base.errors import UserError
 from bert_tf.batches.masking import MaskingRules
 from bert_tf.batches.token_set import TokenSet
 from bert_tf.prepare.instances import vocabulary
@@ -105,9 +104,10 @@ def test_a_tokenizer_json_cuts_the_text_as_it_says(work):
     pipeline = wordpiece_pipeline(ids_of([*pieces, "있다."]), Casing(False, False))
     pipeline.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     pipeline.save(str(model / "tokenizer.json"))
-    with pytest.raises(UserError, match="--do_lower_case=1: .*tokenizer.json says that its text has do_lower_case=0"):
-        preparation.run(work, "create_token_files", "--vocab_file", model / "tokenizer.json", "--do_lower_case", 1)
-    preparation.run(work, "create_token_files", "--vocab_file", model / "tokenizer.json")
+    create = (work, "create_token_files", "--vocab_file")
+    words = "--do_lower_case=1: .*tokenizer.json says that its text has do_lower_case=0"
+    refused(words, preparation.run, *create, model / "tokenizer.json", "--do_lower_case", 1)
+    preparation.run(*create, model / "tokenizer.json")
     folder, _ = token_files(work)
     assert (folder / "tokenizer.json").read_bytes() == (model / "tokenizer.json").read_bytes()
     data = open_tokens(folder)
@@ -117,8 +117,8 @@ def test_a_tokenizer_json_cuts_the_text_as_it_says(work):
     assert data.tokenizer_files()["tokenizer.json"] == pipeline.to_str(pretty=True) + "\n"
     # Its vocab.txt alone would cut the text by BERT's rules.
     shutil.copy(folder / "vocab.txt", model)
-    with pytest.raises(UserError, match="alone cuts text otherwise than with .*; pass .* one tokenizer.json"):
-        preparation.run(work, "create_token_files", "--vocab_file", model / "vocab.txt", "--do_lower_case", 0)
+    words = "alone cuts text otherwise than with .*; pass .* one tokenizer.json"
+    refused(words, preparation.run, *create, model / "vocab.txt", "--do_lower_case", 0)
 
 
 def test_settings_that_change_the_tokenizer_json_beside_them_are_refused(work):
@@ -150,11 +150,10 @@ def test_whole_words_are_masked_only_where_the_tokens_show_them(work):
     ids = open_tokens(folder).masker.ids
     drawn = set(ids.replacements.tolist())
     assert pipeline.token_to_id("##") in drawn and pipeline.token_to_id("<user>") not in drawn
-    with pytest.raises(UserError, match="whole_word_masking: the tokens of this tokenizer.json do not show"):
-        TokenSet(str(folder / "training"), "input_files", 32, MaskingRules(0.15, 5, whole_word_masking=True))
+    words, rules = "whole_word_masking: the tokens of this tokenizer.json do not show", MaskingRules(0.15, 5, True)
+    refused(words, TokenSet, str(folder / "training"), "input_files", 32, rules)
     sizes = ("--max_seq_length", 32, "--max_predictions_per_seq", 5)
-    with pytest.raises(UserError, match="whole_word_masking: the tokens of this tokenizer.json do not show"):
-        preparation.run(work, "create_tfrecord_files", *options, *sizes, "--whole_word_masking")
+    refused(words, preparation.run, work, "create_tfrecord_files", *options, *sizes, "--whole_word_masking")
     pipeline.pre_tokenizer = pre_tokenizers.Metaspace()
     assert HuggingFaceTokenizer(pipeline, "x").continues_word()[pipeline.token_to_id("a")]
     vocab = ids_of([*SPECIAL_TOKENS, "a", "@@b", "##"])
@@ -173,8 +172,8 @@ def test_a_vocabulary_changed_at_the_same_length_is_found_when_training_starts(w
     for changed in {"vocab.txt", kind}:
         content = (folder / changed).read_text(encoding="utf-8")
         (folder / changed).write_text(content.replace("강은", "강를", 1), encoding="utf-8")
-        with pytest.raises(UserError, match=f"{changed} is not the vocabulary that the data beside it were made with"):
-            open_tokens(folder).tokenizer_files()
+        words = f"{changed} is not the vocabulary that the data beside it were made with"
+        refused(words, open_tokens(folder).tokenizer_files)
         (folder / changed).write_text(content, encoding="utf-8")
     assert open_tokens(folder).tokenizer_files()
 
