@@ -105,6 +105,8 @@ def test_create_vocab_writes_only_what_it_makes(prepared):
         ("sharding", "books_wiki_en_corpus", "folder of .txt books.*--dataset=wikicorpus_en"),
         ("create_tfrecord_files", "sample", "--action sharding --dataset sample"),
         ("create_tfrecord_files", "all", "--dataset=all is for --action=download"),
+        ("verify", "custom", "nothing of custom has been prepared"),
+        ("inspect", "custom", "run .*--action sharding --dataset custom first"),
     ],
 )
 def test_missing_inputs_say_what_to_do(tmp_path, action, dataset, message):

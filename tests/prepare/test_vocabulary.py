@@ -86,7 +86,6 @@ WORDS = "the a river flows into sea from mountain and town where people live by 
 
 @pytest.mark.slow
 def test_sentencepiece_from_text_to_token_files(tmp_path):
-    pytest.importorskip("sentencepiece")
     rng = random.Random(0)
     sentences = [" ".join(rng.choices(WORDS, k=rng.randrange(4, 12))).capitalize() + "." for _ in range(400)]
     preparation.shard(tmp_path, [" ".join(sentences[first : first + 8]) for first in range(0, 400, 8)], *SHARDS)

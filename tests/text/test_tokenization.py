@@ -10,6 +10,8 @@ import unicodedata
 from pathlib import Path
 
 import pytest
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from bert_tf.text import wordpiece
 from bert_tf.text.basic_tokenizer import Casing, tokenize_words
@@ -248,10 +250,6 @@ def was_settled_early(char: str) -> bool:
 
 @pytest.mark.slow
 def test_hugging_face_agrees_on_every_code_point_that_its_unicode_knows():
-    pytest.importorskip("tokenizers")
-    from tokenizers.normalizers import BertNormalizer
-    from tokenizers.pre_tokenizers import BertPreTokenizer
-
     normalizer, splitter = BertNormalizer(), BertPreTokenizer()
     num_compared = 0
     for char in map(chr, range(sys.maxunicode + 1)):

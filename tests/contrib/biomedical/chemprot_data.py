@@ -1,64 +1,57 @@
-"""Made-up articles in the form of ChemProt's own files, from text with its entities marked in it."""
+"""Made-up articles in the form of ChemProt's own files: "|" stands for a tab."""
 
-import re
+# 103 has blanks that would part paragraphs of formatted text, and are within a sentence here; in 104 two overlap.
+FILES = {
+    "abstracts": """\
+101|Aspirin and "the" COX|Both aspirin and (S. R)-x. Tol inhibit COX-2. It β-binds TNF-α. Only zinc was left.
+102|Of acetyl-CoA nothing.|A CoA ligase takes CoA.
+103|A title.|We saw  that zinc \u00a0 binds  COX-2.  Then  all was well.
+104||An insulin receptor binds.
+""",
+    "entities": """\
+101|T1|CHEMICAL|0|7|Aspirin
+101|T2|GENE-N|18|21|COX
+101|T3|CHEMICAL|27|34|aspirin
+101|T4|CHEMICAL|39|52|(S. R)-x. Tol
+101|T5|GENE-Y|61|66|COX-2
+101|T6|GENE-Y|79|84|TNF-α
+101|T7|CHEMICAL|91|95|zinc
+102|T1|GENE-N|3|13|acetyl-CoA
+102|T9|GENE-Y|25|35|CoA ligase
+102|T2|CHEMICAL|42|45|CoA
+103|T1|CHEMICAL|22|26|zinc
+103|T2|GENE-Y|36|41|COX-2
+104|T1|CHEMICAL|4|20|insulin receptor
+104|T2|GENE-Y|4|11|insulin
+""",
+    "relations": """\
+101|CPR:4|Y |INHIBITOR|Arg1:T3|Arg2:T5
+101|CPR:4|Y |DOWNREGULATOR|Arg1:T3|Arg2:T5
+101|CPR:3|Y |ACTIVATOR|Arg1:T3|Arg2:T5
+101|CPR:9|Y |SUBSTRATE|Arg1:T7|Arg2:T6
+101|CPR:10|N |NOT|Arg1:T4|Arg2:T5
+102|CPR:9|Y |SUBSTRATE|Arg1:T2|Arg2:T9
+103|CPR:3|Y |ACTIVATOR|Arg1:T1|Arg2:T2
+104|CPR:3|Y |ACTIVATOR|Arg1:T1|Arg2:T2
+""",
+    "gold_standard": """\
+101|CPR:4|Arg1:T3|Arg2:T5
+101|CPR:4|Arg1:T3|Arg2:T5
+101|CPR:3|Arg1:T3|Arg2:T5
+101|CPR:9|Arg1:T7|Arg2:T6
+102|CPR:9|Arg1:T2|Arg2:T9
+103|CPR:3|Arg1:T1|Arg2:T2
+104|CPR:3|Arg1:T1|Arg2:T2
+""",
+}
 
-_MARK = re.compile(r"\[(\w+) (CHEMICAL|GENE-Y|GENE-N) ([^\]]+)\]")
-KINDS = ("abstracts", "entities", "relations", "gold_standard")
 
-# Number, title, abstract, with "[T1 CHEMICAL aspirin]" for an entity; and relations as in the file of that name.
-ARTICLES = [
-    (
-        "101",
-        "[T1 CHEMICAL Aspirin] and \"the\" [T2 GENE-N COX]",
-        "Both [T3 CHEMICAL aspirin] and [T4 CHEMICAL (S. R)-x. Tol] inhibit [T5 GENE-Y COX-2]. "
-        "It β-binds [T6 GENE-Y TNF-α]. Only [T7 CHEMICAL zinc] was left.",
-        [
-            ("CPR:4", "Y", "INHIBITOR", "T3", "T5"),
-            ("CPR:4", "Y", "DOWNREGULATOR", "T3", "T5"),
-            ("CPR:3", "Y", "ACTIVATOR", "T3", "T5"),
-            ("CPR:9", "Y", "SUBSTRATE", "T7", "T6"),
-            ("CPR:10", "N", "NOT", "T4", "T5"),
-        ],
-    ),
-    (
-        "102",
-        "Of [T1 GENE-N acetyl-CoA] nothing.",
-        "A [T9 GENE-Y CoA ligase] takes [T2 CHEMICAL CoA].",
-        [("CPR:9", "Y", "SUBSTRATE", "T2", "T9")],
-    ),
-    # Blanks that would part paragraphs of formatted text, and are within a sentence here.
-    (
-        "103",
-        "A title.",
-        "We saw  that [T1 CHEMICAL zinc] \u00a0 binds  [T2 GENE-Y COX-2].  Then  all was well.",
-        [("CPR:3", "Y", "ACTIVATOR", "T1", "T2")],
-    ),
-]  # fmt: skip
-
-
-def files_of(part, articles=ARTICLES, end="\n"):
+def files_of(part, end="\n"):
     """The names and bytes of a part's four files."""
-    lines = {kind: [] for kind in KINDS}
-    for number, title, abstract, relations in articles:
-        text, entities = "", []
-        for piece in (title, " ", abstract):
-            place = 0
-            for match in _MARK.finditer(piece):
-                text += piece[place : match.start()]
-                entities.append((match[1], match[2], len(text), len(text) + len(match[3]), match[3]))
-                text, place = text + match[3], match.end()
-            text += piece[place:]
-        length = len(_MARK.sub(r"\3", title))
-        lines["abstracts"].append((number, text[:length], text[length + 1 :]))
-        lines["entities"] += [(number, *entity) for entity in entities]
-        for group, evaluated, kind, first, second in relations:
-            ends = f"Arg1:{first}", f"Arg2:{second}"
-            lines["relations"].append((number, group, f"{evaluated} ", kind, *ends))
-            lines["gold_standard"] += [(number, group, *ends)] if evaluated == "Y" else []
-    suffix = {kind: "_gs" if part == "test" and kind != "gold_standard" else "" for kind in KINDS}
+    suffixes = {kind: "_gs" if part == "test" and kind != "gold_standard" else "" for kind in FILES}
     return {
-        f"chemprot_{part}_{kind}{suffix[kind]}.tsv": "".join("\t".join(map(str, line)) + end for line in rows).encode()
-        for kind, rows in lines.items()
+        f"chemprot_{part}_{kind}{suffixes[kind]}.tsv": text.replace("|", "\t").replace("\n", end).encode()
+        for kind, text in FILES.items()
     }
 
 

@@ -22,6 +22,7 @@ ROWS = [
     ("101.T4.T5", SECOND.replace("(S. R)-x. Tol", "@CHEMICAL$").replace("COX-2", "@GENE$"), "false"),
     ("102.T2.T9", "A @GENE$ takes @CHEMICAL$.", "CPR:9"),
     ("103.T1.T2", "We saw  that @CHEMICAL$ \u00a0 binds  @GENE$.", "CPR:3"),
+    ("104.T1.T2", "An @CHEM-GENE$ binds.", "CPR:3"),
 ]
 
 
@@ -47,23 +48,14 @@ def test_each_chemical_with_each_gene_of_its_sentence_is_an_example(folder):
     assert rows_of(tables / "train.tsv") == ROWS
     assert sorted(path.name for path in tables.glob("[!.]*")) == ["manifest.json", "train.tsv"]
     assert json.loads((tables / "manifest.json").read_text())["counts"] == {
-        "num_documents": 3,
-        "num_examples": 6,
+        "num_documents": 4,
+        "num_examples": 7,
         "num_examples_false": 2,
-        "num_overlapping": 0,
+        "num_overlapping": 1,
         "num_relations_not_evaluated": 0,
         "num_relations_across_sentences": 1,
         "num_dropped_bad_records": 0,
     }
-
-
-def test_a_chemical_and_a_gene_that_overlap_have_one_mark(tmp_path):
-    files = files_of(
-        "training", [("7", "", "An [T1 CHEMICAL insulin receptor] binds.", [("CPR:3", "Y", "X", "T1", "T2")])]
-    )
-    files["chemprot_training_entities.tsv"] += b"7\tT2\tGENE-Y\t4\t11\tinsulin\n"
-    write_files(tmp_path / "download/chemprot", files)
-    assert rows_of(formatted(tmp_path) / "train.tsv") == [("7.T1.T2", "An @CHEM-GENE$ binds.", "CPR:3")]
 
 
 def test_all_parts_however_they_are_packed(folder):
@@ -76,16 +68,15 @@ def test_all_parts_however_they_are_packed(folder):
     for part, suffix in (("training", ""), ("development", ".gz"), ("test", "")):
         files = files_of(part, end="\r\n" if part == "test" else "\n")
         del files[f"chemprot_{part}_gold_standard.tsv"]
-        write = gzip.compress if suffix else bytes
-        write_files(
-            unpacked / "download/chemprot" / part, {f"{n}{suffix}": write(content) for n, content in files.items()}
-        )
+        pack = gzip.compress if suffix else bytes
+        files = {f"{name}{suffix}": pack(content) for name, content in files.items()}
+        write_files(unpacked / "download/chemprot" / part, files)
     for working_dir in (packed, unpacked):
         tables = formatted(working_dir)
         for name in ("train.tsv", "dev.tsv", "test.tsv"):
             assert (tables / name).read_bytes() == expected.read_bytes()
     counts = json.loads((unpacked / "biobert/ChemProt/manifest.json").read_text())["counts"]
-    assert counts["num_relations_not_evaluated"] == 3 and counts["num_documents"] == 9
+    assert counts["num_relations_not_evaluated"] == 3 and counts["num_documents"] == 12
 
 
 # A file's kind, the number of a line in it (from 1; 0: a new one), what the line becomes.
@@ -148,7 +139,7 @@ def test_the_stage_is_like_the_others(folder, capsys):
     formatted(folder)
     assert "nothing to do" in capsys.readouterr().out
     run(folder, "status", dataset="chemprot")
-    assert "num_examples 6" in capsys.readouterr().out
+    assert "num_examples 7" in capsys.readouterr().out
     table.write_bytes(content.replace(b"CPR:9", b"CPR:4"))
     refused("broken: .*train.tsv", run, folder, "verify", dataset="chemprot")
     run(folder, "verify", "--repair", dataset="chemprot")
@@ -163,14 +154,12 @@ def test_a_table_of_ones_own_is_kept(folder):
 
 
 def test_it_is_downloaded_by_name_only(tmp_path, server):
-    packed = zipped(
-        {f"ChemProt_Corpus/chemprot_{part}.zip": zipped(files_of(part)) for part in ("training", "development")}
-    )
-    server.add("/ChemProt_Corpus.zip", packed)
+    inner = {f"chemprot_{part}.zip": zipped(files_of(part)) for part in ("training", "development")}
+    server.add("/ChemProt_Corpus.zip", zipped({f"ChemProt_Corpus/{name}": part for name, part in inner.items()}))
     source = SOURCES["chemprot"]
     (archive,) = source.archives
-    names = dict.fromkeys(("chemprot_training.zip", "chemprot_development.zip"))
-    here = source._replace(archives=(archive._replace(url=server.url("/ChemProt_Corpus.zip"), files=names),))
+    there = archive._replace(url=server.url("/ChemProt_Corpus.zip"), files=dict.fromkeys(inner))
+    here = source._replace(archives=(there,))
     download("all", tmp_path / "download", {"chemprot": here}, CLIENT)
     assert not (tmp_path / "download/chemprot").exists()
     gone = {"chemprot": source._replace(archives=(archive._replace(url=server.url("/gone/ChemProt_Corpus.zip")),))}

@@ -112,8 +112,7 @@ def test_a_broken_manifest_of_records_is_a_fault(prepared, tmp_path, capsys):
     refused(re.escape(str(manifest)), run, tmp_path / "work", "inspect")
 
 
-def test_damage_and_absence_say_what_to_do(prepared, tmp_path):
-    refused("run .*--action sharding --dataset custom first", run, tmp_path, "inspect")
+def test_damage_says_what_to_do(prepared, tmp_path):
     shutil.copytree(prepared, tmp_path / "work")
     (vocab,) = (tmp_path / "work").glob("tfrecord/*/custom/vocab.txt")
     vocab.write_text("[PAD]\n")
