@@ -8,7 +8,7 @@ import tracemalloc
 import pytest
 
 from bert_tf.prepare.corpora import books, text_files
-from bert_tf.prepare.corpora.documents import as_line, has_sentence
+from bert_tf.prepare.corpora.documents import has_sentence
 from bert_tf.prepare.corpora.formatting import SeenDocuments
 from tests.preparation import run, write
 from tests.refusals import refused
@@ -172,10 +172,6 @@ def test_a_line_without_an_end_is_not_read_to_its_end(tmp_path, monkeypatch):
 def test_sentences_are_told_from_titles():
     assert has_sentence("It is.") and has_sentence("one two three four five six seven eight")
     assert not has_sentence("") and not has_sentence("* * *.") and not has_sentence("= A Title =")
-
-
-def test_as_line_keeps_paragraphs_by_two_spaces():
-    assert as_line(["a\u2028 b\n", " ", "***", "c"]) == "a b  c"
 
 
 def test_seen_documents_grow(monkeypatch):
