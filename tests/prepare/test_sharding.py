@@ -67,14 +67,6 @@ def test_empty_lines_are_no_documents_and_line_ends_no_part_of_them(tmp_path):
     assert document_lengths([path]).tolist() == [4, 3, 5]
 
 
-def test_text_that_is_not_utf8_is_named(tmp_path):
-    write_documents(tmp_path / "a", 30)
-    with open(tmp_path / "a", "ab") as file:
-        file.write("Grüße.\n".encode("latin-1"))
-    place = (tmp_path / "a").read_bytes().index(b"\xfc")
-    refused(rf"/a: not UTF-8 at byte {place:,} \(0xfc\)", shard, tmp_path / "out", [tmp_path / "a"])
-
-
 @pytest.mark.parametrize("change", [lambda text: text[:-5], lambda text: text[: text.rindex("\n", 0, -1) + 1]])
 def test_a_file_that_was_changed_meanwhile_is_named(tmp_path, monkeypatch, change):
     write_documents(tmp_path / "a", 30)
@@ -88,16 +80,18 @@ def test_a_file_that_was_changed_meanwhile_is_named(tmp_path, monkeypatch, chang
     refused(r"/a: was changed while it was read", shard, tmp_path / "out", [tmp_path / "a"])
 
 
-def test_a_document_over_the_limit_is_refused(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "content,message",
+    [
+        (b"A line.\n" * 30 + "Grüße.\n".encode("latin-1"), r"/a: not UTF-8 at byte 242 \(0xfc\)"),
+        (b"x" * 1000 + b"\n" + b"x" * 1001 + b"\n", "/a, the line at byte 1,001: a document of more than .*split it"),
+        (b"A line.\n" * 7, "7 document.s. .* 6 training and 2 test shards.*--n_training_shards="),
+    ],
+)
+def test_text_that_cannot_be_sharded_is_refused(tmp_path, monkeypatch, content, message):
     monkeypatch.setattr(text_files, "_LARGEST_LINE_BYTES", 1000)
-    (tmp_path / "a").write_text(f"First one.\n{'x' * 1000}\n{'x' * 1001}\n")
-    refused("the line at byte 1,012: a document of more than .*split it", shard, tmp_path / "out", [tmp_path / "a"])
-
-
-def test_fewer_documents_than_shards_says_what_to_do(tmp_path):
-    write_documents(tmp_path / "a", 7)
-    words = "7 document.s. .* 6 training and 2 test shards.*--n_training_shards="
-    refused(words, shard, tmp_path / "out", [tmp_path / "a"])
+    (tmp_path / "a").write_bytes(content)
+    refused(message, shard, tmp_path / "out", [tmp_path / "a"])
 
 
 def test_text_larger_than_what_is_held_gives_the_same_bytes(tmp_path, monkeypatch):

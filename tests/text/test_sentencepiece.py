@@ -137,8 +137,7 @@ def test_the_interface_and_the_special_tokens(folder):
     assert tokenizer.convert_tokens_to_ids(pieces) == ids and "".join(pieces) == "▁the▁river▁flows"
     with pytest.raises(KeyError):
         tokenizer.convert_tokens_to_ids(["missing"])
-    lines = tokenizer.tokenize_lines(b"the river flows\n\nthe\n")
-    assert lines.ids.tolist() == [*ids, *tokenizer.tokenize_to_ids("the")] and lines.sizes.tolist() == [len(ids), 0, 1]
+    assert tokenizer.tokenize_lines(b"the river flows\n\nthe\n").sizes.tolist() == [len(ids), 0, 1]
     assert tokenizer.encode_lines(["the river\nflows", ""]).sizes.tolist() == [len(ids), 0]
     assert tokenizer.continues_word()[ids].tolist() == [not piece.startswith("▁") for piece in pieces]
 
