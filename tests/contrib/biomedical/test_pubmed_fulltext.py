@@ -23,13 +23,14 @@ def article(title, **options):
 
 
 def package(path, members):
-    """A .tar.gz of `members`, contents by name."""
+    """A .tar.gz of `members`, contents by name; a text is the title of an article."""
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w") as tar:
         folder = tarfile.TarInfo("PMC000xxxxxx")
         folder.type = tarfile.DIRTYPE
         tar.addfile(folder)
         for name, content in members.items():
+            content = article(content) if isinstance(content, str) else content
             member = tarfile.TarInfo(name)
             member.size = len(content)
             tar.addfile(member, io.BytesIO(content))
@@ -45,10 +46,8 @@ def read(folder, groups=LICENSE_GROUPS):
 
 
 def test_packages_and_single_files_at_any_depth(tmp_path):
-    package(
-        tmp_path / "a/b.tar.gz", {"PMC1/one.nxml": article("One"), "PMC1/film.avi": b"x", "x/two.xml": article("Two")}
-    )
-    package(tmp_path / "c.tgz", {"PMC3.xml": article("Three")})
+    package(tmp_path / "a/b.tar.gz", {"PMC1/one.nxml": "One", "PMC1/film.avi": b"x", "x/two.xml": "Two"})
+    package(tmp_path / "c.tgz", {"PMC3.xml": "Three"})
     (tmp_path / "four.nxml").write_bytes(article("Four"))
     preparation.write(tmp_path / "d/.hidden/six.xml", b"")
     (tmp_path / "d/five.xml").write_bytes(article("Five"))
@@ -56,15 +55,11 @@ def test_packages_and_single_files_at_any_depth(tmp_path):
 
 
 def test_newest_of_an_articles_versions_counts(tmp_path):
-    package(
-        tmp_path / "oa_comm_xml.PMC000xxxxxx.baseline.2024-12-18.tar.gz",
-        {f"PMC000xxxxxx/PMC{number}.xml": article(f"Old {number}") for number in (1, 2, 3)},
-    )
-    package(tmp_path / "oa_comm_xml.incr.2025-01-02.tar.gz", {"PMC000xxxxxx/PMC2.xml": article("Newest 2")})
-    package(
-        tmp_path / "oa_comm_xml.incr.2025-01-01.tar.gz",
-        {"PMC000xxxxxx/PMC2.xml": article("New 2"), "PMC000xxxxxx/PMC3.xml": article("New 3")},
-    )
+    one, two, three = (f"PMC000xxxxxx/PMC{number}.xml" for number in (1, 2, 3))
+    baseline = tmp_path / "oa_comm_xml.PMC000xxxxxx.baseline.2024-12-18.tar.gz"
+    package(baseline, {one: "Old 1", two: "Old 2", three: "Old 3"})
+    package(tmp_path / "oa_comm_xml.incr.2025-01-02.tar.gz", {two: "Newest 2"})
+    package(tmp_path / "oa_comm_xml.incr.2025-01-01.tar.gz", {two: "New 2", three: "New 3"})
     (tmp_path / "PMC4.1.xml").write_bytes(article("First 4"))
     (tmp_path / "PMC4.2.xml").write_bytes(article("Second 4"))
     assert read(tmp_path) == (["Second 4", "Newest 2", "New 3", "Old 1"], {"superseded": 4}, [], [])
@@ -87,14 +82,8 @@ def test_group_that_a_name_tells(name, group):
 
 def test_group_is_the_names_or_else_the_articles_own(tmp_path):
     package(tmp_path / "oa_noncomm_xml.tar.gz", {"PMC1.xml": article("By its package", meta=CC_BY)})
-    package(
-        tmp_path / "mixed.tar.gz",
-        {
-            "oa_comm/PMC2.xml": article("By its folder"),
-            "PMC3.xml": article("By licence", meta=CC_BY),
-            "4.xml": article("4"),
-        },
-    )
+    by_licence = article("By licence", meta=CC_BY)
+    package(tmp_path / "mixed.tar.gz", {"oa_comm/PMC2.xml": "By its folder", "PMC3.xml": by_licence, "4.xml": "4"})
     titles, dropped, _, _ = read(tmp_path, groups=("oa_comm",))
     assert (titles, dropped) == (["By its folder", "By licence"], {"other_licenses": 2})
 
