@@ -1,11 +1,11 @@
-"""Makes hugging_face_bert.npz: what an independent implementation of BERT computes.
+"""Makes hugging_face_bert.npz, hugging_face/ and hugging_face_one_type/: what an independent BERT computes and writes.
 
 Origin of the numbers: transformers 4.57.6 with torch 2.13.0 (CPU, float32), BertForPreTraining and
 BertForQuestionAnswering over seeded random weights. Neither is needed for the tests, only for
-making the file again, in an environment of its own:
+making the file again, in an environment of its own beside this project:
 
     python3 -m venv golden-venv
-    golden-venv/bin/pip install torch==2.13.0 "transformers<5" "numpy<2"
+    golden-venv/bin/pip install . torch==2.13.0 "transformers<5" "numpy<2"
     golden-venv/bin/python tests/golden/make_hugging_face_golden.py
 
 Arrays in the file, "/" separating the parts of a key:
@@ -17,16 +17,23 @@ Arrays in the file, "/" separating the parts of a key:
   <act>/span_loss                  mean of the start's and the end's
   <act>/pretraining_gradients/<Google's name>, <act>/span_gradients/<Google's name>
 The padding of masked_lm_positions has weight 0 and does not enter mlm_loss.
+
+In the folders: config.json, model.safetensors of a tiny BertForPreTraining; outputs.npz: input_ids, input_mask,
+segment_ids, hidden_states [L + 1, B, S, H], pooled, mlm_logits [B, S, V], nsp_logits.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from transformers import BertConfig, BertForPreTraining, BertForQuestionAnswering
 
+from bert_tf.interchange.hugging_face import is_transposed, to_our_name
+
+FOLDER = Path(__file__).resolve().parent
 # A vocabulary that is no multiple of 8, and lengths that differ from every width.
 CONFIG = dict(
     vocab_size=101,
@@ -39,6 +46,18 @@ CONFIG = dict(
     attention_probs_dropout_prob=0.0,
 )
 BATCH, LENGTH, PREDICTIONS = 3, 20, 5
+# Of the folders.
+SIZES = dict(
+    vocab_size=23,
+    hidden_size=8,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=12,
+    max_position_embeddings=16,
+    initializer_range=0.3,
+)
+# The second is far enough from BERT's 1e-12 to show.
+MODELS = {"hugging_face": {}, "hugging_face_one_type": {"type_vocab_size": 1, "layer_norm_eps": 1e-2}}
 PRETRAINING_GRADIENTS = (
     "bert/embeddings/word_embeddings",
     "bert/embeddings/position_embeddings",
@@ -63,32 +82,16 @@ SPAN_GRADIENTS = (
 )
 
 
-def google_names(state: dict[str, torch.Tensor]) -> dict[str, tuple[str, bool]]:
-    """Google's name, and whether the matrix is transposed, for each parameter of a torch model."""
-    special = {
-        "cls.predictions.bias": "cls/predictions/output_bias",
-        "cls.seq_relationship.weight": "cls/seq_relationship/output_weights",
-        "cls.seq_relationship.bias": "cls/seq_relationship/output_bias",
-        "qa_outputs.weight": "cls/squad/output_weights",
-        "qa_outputs.bias": "cls/squad/output_bias",
-    }
-    names = {}
-    for name in state:
-        if name in special:
-            names[name] = (special[name], False)
-        elif "decoder" not in name and "position_ids" not in name:
-            path = name.replace("layer.", "layer_").replace(".", "/")
-            if "LayerNorm" in path:
-                names[name] = (path.replace("/weight", "/gamma").replace("/bias", "/beta"), False)
-            elif "embeddings" in path:
-                names[name] = (path.replace("/weight", ""), False)
-            else:
-                names[name] = (path.replace("/weight", "/kernel"), path.endswith("/weight"))
-    return names
+def google_names(model: torch.nn.Module) -> dict[str, str]:
+    """Google's names of a torch model's parameters; the masked-word head's copy of the word table is none."""
+    heads = {"qa_outputs.weight": "cls/squad/output_weights", "qa_outputs.bias": "cls/squad/output_bias"}
+    names = (name for name in model.state_dict() if "decoder" not in name and "position_ids" not in name)
+    return {name: heads.get(name) or to_our_name(name) for name in names}
 
 
-def to_google(array: torch.Tensor, transposed: bool) -> np.ndarray:
-    return (array.T if transposed else array).detach().numpy()
+def transposed(array: Any, name: str) -> Any:
+    """From torch's layout of the variable that Google calls `name` to Google's, and back."""
+    return array.T if is_transposed(name) else array
 
 
 def make_weights(models: list[torch.nn.Module]) -> dict[str, np.ndarray]:
@@ -97,18 +100,17 @@ def make_weights(models: list[torch.nn.Module]) -> dict[str, np.ndarray]:
     weights: dict[str, np.ndarray] = {}
     for model in models:
         state = model.state_dict()
-        for name, (google, transposed) in google_names(state).items():
+        for name, google in google_names(model).items():
             if google not in weights:
-                value = rng.normal(0, 0.2, to_google(state[name], transposed).shape)
+                value = rng.normal(0, 0.2, transposed(state[name], google).shape)
                 weights[google] = (value + google.endswith("gamma")).astype(np.float16)
     return weights
 
 
 def load(model: torch.nn.Module, weights: dict[str, np.ndarray]) -> None:
     state = model.state_dict()
-    for name, (google, transposed) in google_names(state).items():
-        value = weights[google].astype(np.float32)
-        state[name].copy_(torch.tensor(value.T.copy() if transposed else value))
+    for name, google in google_names(model).items():
+        state[name].copy_(torch.tensor(transposed(weights[google].astype(np.float32), google).copy()))
     model.eval()
 
 
@@ -133,13 +135,9 @@ def make_inputs() -> dict[str, np.ndarray]:
 
 
 def gradients(model: torch.nn.Module, wanted: tuple[str, ...]) -> dict[str, np.ndarray]:
-    names = google_names(model.state_dict())
-    found = {
-        names[name][0]: to_google(parameter.grad, names[name][1])
-        for name, parameter in model.named_parameters()
-        if name in names and parameter.grad is not None
-    }
-    return {name: found[name] for name in wanted}
+    names, parameters = google_names(model), dict(model.named_parameters())
+    found = {google: parameters[name].grad for name, google in names.items()}
+    return {google: transposed(found[google], google).detach().numpy() for google in wanted}
 
 
 def run(activation: str, inputs: dict[str, np.ndarray], weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -186,6 +184,39 @@ def run(activation: str, inputs: dict[str, np.ndarray], weights: dict[str, np.nd
     return found
 
 
+def make_folder(folder: Path, config: BertConfig) -> None:
+    torch.manual_seed(5)
+    model = BertForPreTraining(config).eval()
+    for parameter in model.parameters():  # also biases and LayerNorm's, which start as 0 and 1; half keeps its value
+        parameter.data = (parameter.data + 0.1 * torch.randn_like(parameter)).half().float()
+    model.tie_weights()
+    rng = np.random.default_rng(6)
+    mask = (np.arange(10) < np.array([[10], [6], [3]])).astype(np.int64)
+    inputs = {
+        "input_ids": rng.integers(1, config.vocab_size, mask.shape) * mask,
+        "input_mask": mask,
+        "segment_ids": (np.arange(10) > 3) * mask,
+    }
+    with torch.no_grad():
+        outputs = model(
+            input_ids=torch.tensor(inputs["input_ids"]),
+            attention_mask=torch.tensor(mask),
+            token_type_ids=torch.tensor(inputs["segment_ids"] % config.type_vocab_size),
+            output_hidden_states=True,
+        )
+        pooled = model.bert.pooler(outputs.hidden_states[-1])
+    model.save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    np.savez_compressed(
+        folder / "outputs.npz",
+        **{name: array.astype(np.int32) for name, array in inputs.items()},
+        hidden_states=torch.stack(outputs.hidden_states).numpy(),
+        pooled=pooled.numpy(),
+        mlm_logits=outputs.prediction_logits.numpy(),
+        nsp_logits=outputs.seq_relationship_logits.numpy(),
+    )
+
+
 def main() -> None:
     torch.manual_seed(0)
     config = BertConfig(**CONFIG)
@@ -195,9 +226,11 @@ def main() -> None:
     arrays.update({f"inputs/{name}": value for name, value in inputs.items()})
     for activation in ("gelu_new", "gelu"):
         arrays.update({f"{activation}/{name}": value for name, value in run(activation, inputs, weights).items()})
-    path = Path(__file__).with_name("hugging_face_bert.npz")
+    path = FOLDER / "hugging_face_bert.npz"
     np.savez_compressed(path, **arrays)
     print(f"{path.name}: {len(arrays)} arrays, {path.stat().st_size} bytes")
+    for name, changes in MODELS.items():
+        make_folder(FOLDER / name, BertConfig(**SIZES, **changes))
 
 
 if __name__ == "__main__":
