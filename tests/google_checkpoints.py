@@ -1,5 +1,7 @@
 """Small TF1 checkpoints for tests, with the variables of Google's BERT releases."""
 
+import dataclasses
+
 import numpy as np
 import tensorflow as tf
 
@@ -9,39 +11,33 @@ HIDDEN, HEADS, INNER, VOCAB, POSITIONS = 8, 2, 12, 19, 16
 CONFIG = BertConfig(VOCAB, HIDDEN, 2, HEADS, INNER, max_position_embeddings=POSITIONS)
 
 
+def dense(name, inputs, outputs):
+    """The shapes of a linear layer, by name; axes may be several."""
+    return {f"{name}/kernel": [*inputs, *outputs], f"{name}/bias": [*outputs]}
+
+
+def norm(name):
+    return {f"{name}/{part}": [HIDDEN] for part in ("beta", "gamma")}
+
+
 def published_names(num_layers):
     """The variables of Google's BERT releases, as their checkpoints list them, with shapes."""
-    layer = {
-        **{f"attention/self/{part}/kernel": [HIDDEN, HIDDEN] for part in ("query", "key", "value")},
-        **{f"attention/self/{part}/bias": [HIDDEN] for part in ("query", "key", "value")},
-        "attention/output/dense/kernel": [HIDDEN, HIDDEN],
-        "attention/output/dense/bias": [HIDDEN],
-        "attention/output/LayerNorm/beta": [HIDDEN],
-        "attention/output/LayerNorm/gamma": [HIDDEN],
-        "intermediate/dense/kernel": [HIDDEN, INNER],
-        "intermediate/dense/bias": [INNER],
-        "output/dense/kernel": [INNER, HIDDEN],
-        "output/dense/bias": [HIDDEN],
-        "output/LayerNorm/beta": [HIDDEN],
-        "output/LayerNorm/gamma": [HIDDEN],
-    }
-    return {
-        "bert/embeddings/word_embeddings": [VOCAB, HIDDEN],
-        "bert/embeddings/token_type_embeddings": [2, HIDDEN],
-        "bert/embeddings/position_embeddings": [POSITIONS, HIDDEN],
-        "bert/embeddings/LayerNorm/beta": [HIDDEN],
-        "bert/embeddings/LayerNorm/gamma": [HIDDEN],
-        **{f"bert/encoder/layer_{n}/{name}": shape for n in range(num_layers) for name, shape in layer.items()},
-        "bert/pooler/dense/kernel": [HIDDEN, HIDDEN],
-        "bert/pooler/dense/bias": [HIDDEN],
-    }
+    tables = {"word": VOCAB, "token_type": 2, "position": POSITIONS}
+    shapes = {f"bert/embeddings/{name}_embeddings": [rows, HIDDEN] for name, rows in tables.items()}
+    shapes |= norm("bert/embeddings/LayerNorm")
+    for layer in (f"bert/encoder/layer_{n}" for n in range(num_layers)):
+        for part in ("query", "key", "value"):
+            shapes |= dense(f"{layer}/attention/self/{part}", [HIDDEN], [HIDDEN])
+        shapes |= dense(f"{layer}/attention/output/dense", [HIDDEN], [HIDDEN])
+        shapes |= norm(f"{layer}/attention/output/LayerNorm") | norm(f"{layer}/output/LayerNorm")
+        shapes |= dense(f"{layer}/intermediate/dense", [HIDDEN], [INNER])
+        shapes |= dense(f"{layer}/output/dense", [INNER], [HIDDEN])
+    return shapes | dense("bert/pooler/dense", [HIDDEN], [HIDDEN])
 
 
 HEADS_OF_PRETRAINING = {
-    "cls/predictions/transform/dense/kernel": [HIDDEN, HIDDEN],
-    "cls/predictions/transform/dense/bias": [HIDDEN],
-    "cls/predictions/transform/LayerNorm/beta": [HIDDEN],
-    "cls/predictions/transform/LayerNorm/gamma": [HIDDEN],
+    **dense("cls/predictions/transform/dense", [HIDDEN], [HIDDEN]),
+    **norm("cls/predictions/transform/LayerNorm"),
     "cls/predictions/output_bias": [VOCAB],
     "cls/seq_relationship/output_weights": [2, HIDDEN],
     "cls/seq_relationship/output_bias": [2],
@@ -75,11 +71,11 @@ def write_tf1(folder, values, name="bert_model.ckpt"):
     return folder
 
 
-def write_encoder(folder, pieces, positions):
-    """Weights of a small encoder as Google publishes them, with this vocabulary."""
-    shapes = {**published_names(2), "bert/embeddings/word_embeddings": [len(pieces), HIDDEN]}
+def write_encoder(folder, pieces, positions, **heads):
+    """Weights of a small encoder as Google publishes them, with this vocabulary, and `heads`, shapes by name."""
+    shapes = {**published_names(2), **heads, "bert/embeddings/word_embeddings": [len(pieces), HIDDEN]}
     shapes["bert/embeddings/position_embeddings"] = [positions, HIDDEN]
     write_tf1(folder, {name: value + name.endswith("gamma") for name, value in random_values(shapes).items()})
-    config = BertConfig(len(pieces), HIDDEN, 2, HEADS, INNER, max_position_embeddings=positions)
+    config = dataclasses.replace(CONFIG, vocab_size=len(pieces), max_position_embeddings=positions)
     (folder / "bert_config.json").write_text(config.to_json())
     (folder / "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")

@@ -57,11 +57,8 @@ def command_of(script, folder, model_dir, **flags):
     """The command of a fine-tuning program for the model in a folder."""
     model = dict(bert_config_file=folder / "bert_config.json", vocab_file=folder / "vocab.txt", model_dir=model_dir)
     flags = {**model, **_TRAINING, **flags}
-    return [
-        sys.executable,
-        str(ROOT / script),
-        *(f"--{name}={value}" for name, value in flags.items() if value is not None),
-    ]
+    spelled = (f"--{name}={value}" for name, value in flags.items() if value is not None)
+    return [sys.executable, str(ROOT / script), *spelled]
 
 
 def small_job(task_class, folder, model_dir, **changes):

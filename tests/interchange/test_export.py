@@ -8,25 +8,23 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file
 
-from bert_tf.interchange.export import data_of, export, write_card
+from bert_tf.interchange.export import data_of, export
 from bert_tf.interchange.initialise import find_weights
 from bert_tf.interchange.to_hugging_face import main
-from bert_tf.model.heads import MaskedWordModel, PretrainingModel, SpanModel, TokenModel
-from bert_tf.text.basic_tokenizer import Casing
-from tests.exported import CASED_VOCAB, CLASSIFIER, CONFIG, ENCODER_ONLY, VOCAB, make_variables, write_run
+from bert_tf.model.encoder import BertEncoder
+from bert_tf.model.heads import ChoiceModel, ClassifierModel, MaskedWordModel, PretrainingModel, SpanModel, TokenModel
+from tests.exported import CASED_VOCAB, CONFIG, VOCAB, make_variables, write_run
 from tests.refusals import refused
 
+MODEL = Path(__file__).parents[1] / "golden/hugging_face"  # a BertForPreTraining
 FILES = ["README.md", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt"]
-
-
-def by_name(variables):
-    return {variable.name.split(":")[0]: variable.numpy() for variable in variables}
 
 
 def read_json(path):
@@ -34,25 +32,13 @@ def read_json(path):
 
 
 def test_a_pretrained_run(tmp_path):
-    variables = make_variables(PretrainingModel)
-    write_run(tmp_path / "run", variables)
+    """The names are those that transformers itself has written."""
+    write_run(tmp_path / "run", make_variables(PretrainingModel))
     lines = export(str(tmp_path / "run"), tmp_path / "out")
-
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == FILES
     assert lines[-1].startswith("BertForPreTraining with")
-    ours, theirs = by_name(variables), load_file(tmp_path / "out" / "model.safetensors")
-    assert len(theirs) == len(ours)
-    for name, expected in {
-        "bert.embeddings.word_embeddings.weight": ours["bert/embeddings/word_embeddings"][: len(VOCAB)],
-        "bert.embeddings.LayerNorm.weight": ours["bert/embeddings/LayerNorm/gamma"],
-        "bert.encoder.layer.1.attention.self.query.weight": ours["bert/encoder/layer_1/attention/self/query/kernel"].T,
-        "bert.encoder.layer.0.output.LayerNorm.bias": ours["bert/encoder/layer_0/output/LayerNorm/beta"],
-        "bert.pooler.dense.weight": ours["bert/pooler/dense/kernel"].T,
-        "cls.predictions.transform.dense.weight": ours["cls/predictions/transform/dense/kernel"].T,
-        "cls.predictions.bias": ours["cls/predictions/output_bias"][: len(VOCAB)],
-        "cls.seq_relationship.weight": ours["cls/seq_relationship/output_weights"],
-    }.items():
-        np.testing.assert_array_equal(theirs[name], expected, err_msg=name)
+    ours, theirs = (load_file(folder / "model.safetensors") for folder in (tmp_path / "out", MODEL))
+    assert set(ours) == set(theirs)
     config = read_json(tmp_path / "out" / "config.json")
     assert config["architectures"] == ["BertForPreTraining"]
     assert config["hidden_act"] == "gelu_new", "their gelu is not the approximation by tanh"
@@ -62,29 +48,38 @@ def test_a_pretrained_run(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "architecture"),
+    ("kind", "architecture", "call"),
     [
-        (PretrainingModel, "BertForPreTraining"),
-        (MaskedWordModel, "BertForMaskedLM"),
-        (SpanModel, "BertForQuestionAnswering"),
-        (CLASSIFIER, "BertForSequenceClassification"),
-        (TokenModel, "BertForTokenClassification"),
-        (ENCODER_ONLY, "BertModel"),
+        (PretrainingModel, "BertForPreTraining", 'pipeline("fill-mask", model="out"'),
+        (MaskedWordModel, "BertForMaskedLM", '"A sentence with a [MASK] in it."'),
+        (SpanModel, "BertForQuestionAnswering", "AutoModelForQuestionAnswering.from_pretrained"),
+        (ClassifierModel, "BertForSequenceClassification", 'pipeline("text-classification"'),
+        (TokenModel, "BertForTokenClassification", 'pipeline("token-classification"'),
+        (ChoiceModel, "BertForMultipleChoice", "AutoModelForMultipleChoice.from_pretrained"),
+        (BertEncoder, "BertModel", 'pipeline("feature-extraction"'),
     ],
 )
-def test_round_trip_gives_the_same_bits(tmp_path, kind, architecture):
+def test_round_trip_gives_the_same_bits_with_a_card_that_tells_what_it_is(tmp_path, kind, architecture, call):
     variables, config = make_variables(kind), dataclasses.replace(CONFIG, hidden_act="gelu_exact")
     write_run(tmp_path / "run", variables, config=config)
     export(str(tmp_path / "run"), tmp_path / "out")
     again = find_weights(tmp_path / "out")
     assert again.config == config and again.tokenizer.casing == (True, True) and again.tokenizer.vocab_file
     assert read_json(tmp_path / "out" / "config.json")["architectures"] == [architecture]
-    ours = by_name(variables)
+    ours = {variable.name.split(":")[0]: variable.numpy() for variable in variables}
     left_out = {name for name in ours if kind in (SpanModel, TokenModel) and name.startswith("bert/pooler/")}
     assert set(again.shapes) == set(ours) - left_out
     for name in again.shapes:
         stored = again.read(name)
         np.testing.assert_array_equal(stored, ours[name][: len(stored)], err_msg=name)
+
+    num_weights = sum(again.read(name).size for name in again.shapes)
+    card, _, use = (tmp_path / "out/README.md").read_text().partition("## Use")
+    assert "# out\n" in card and f"({architecture}): 2 layers of width 16" in card
+    assert f"{num_weights:,} weights" in card and "lower-cased, up to 32 tokens" in card
+    assert "trained on sample." in card and not re.search(r"None|Undefined|/x/", card)
+    assert call in use and not re.search(r"\{[{%]|Undefined", card + use)
+    compile(use.partition("```python\n")[2].partition("```")[0], "card", "exec")
 
 
 def test_only_the_heads_that_are_there_count(tmp_path):
@@ -96,31 +91,31 @@ def test_only_the_heads_that_are_there_count(tmp_path):
 
 
 def test_labels(tmp_path):
-    task = {"task_name": "MNLI", "labels": ["contradiction", "entailment", "neutral"]}
-    write_run(tmp_path / "run", make_variables(CLASSIFIER), companions={"task.json": json.dumps(task)})
-    export(str(tmp_path / "run"), tmp_path / "out")
-    config = read_json(tmp_path / "out" / "config.json")
-    assert config["id2label"] == {"0": "contradiction", "1": "entailment", "2": "neutral"}
-    assert config["label2id"]["neutral"] == 2 and config["problem_type"] == "single_label_classification"
-
-    write_run(tmp_path / "other", make_variables(CLASSIFIER, num_classes=1), companions={})
-    export(str(tmp_path / "other"), tmp_path / "number")
-    config = read_json(tmp_path / "number" / "config.json")
-    assert config["id2label"] == {"0": "LABEL_0"} and config["problem_type"] == "regression"
-
-    write_run(tmp_path / "wrong", make_variables(CLASSIFIER), companions={"task.json": '{"labels": ["a"]}'})
+    task, none = {"task_name": "MNLI", "labels": ["contradiction", "entailment", "neutral"]}, {}
+    classes = {str(number): label for number, label in enumerate(task["labels"])}
+    for name, described, num_classes, labels, problem in (
+        ("classes", {"task.json": json.dumps(task)}, 3, classes, "single_label_classification"),
+        ("number", none, 1, {"0": "LABEL_0"}, "regression"),
+    ):
+        write_run(tmp_path / name, make_variables(ClassifierModel, num_classes=num_classes), companions=described)
+        export(str(tmp_path / name), tmp_path / f"{name}_out")
+        config = read_json(tmp_path / f"{name}_out" / "config.json")
+        assert (config["id2label"], config["problem_type"]) == (labels, problem)
+        assert config["label2id"] == {label: int(number) for number, label in labels.items()}
+    write_run(tmp_path / "wrong", make_variables(ClassifierModel), companions={"task.json": '{"labels": ["a"]}'})
     refused("names 1 labels, the weights have 3 classes", export, str(tmp_path / "wrong"), tmp_path / "out2")
 
 
 def test_casing(tmp_path):
     config = dataclasses.replace(CONFIG, vocab_size=len(CASED_VOCAB))
-    write_run(tmp_path / "cased", make_variables(ENCODER_ONLY, config), config=config, vocab=CASED_VOCAB)
+    write_run(tmp_path / "cased", make_variables(BertEncoder, config), config=config, vocab=CASED_VOCAB)
     recorded = {"tokenizer_config.json": '{"do_lower_case": false}'}
-    write_run(tmp_path / "said", make_variables(ENCODER_ONLY), companions=recorded)
+    write_run(tmp_path / "said", make_variables(BertEncoder), companions=recorded)
     for name in ("cased", "said"):
         export(str(tmp_path / name), tmp_path / f"{name}_out")
         assert read_json(tmp_path / f"{name}_out" / "tokenizer_config.json")["do_lower_case"] is False
         assert read_json(tmp_path / f"{name}_out" / "tokenizer.json")["normalizer"]["lowercase"] is False
+        assert "text with its capitals, accents kept, up to" in (tmp_path / f"{name}_out" / "README.md").read_text()
 
 
 def test_a_folder_with_files_is_replaced_only_on_request(tmp_path):
@@ -140,36 +135,32 @@ def test_a_folder_with_files_is_replaced_only_on_request(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "run"], "nothing half-made beside it"
 
 
+LARGER = dataclasses.replace(CONFIG, intermediate_size=48)
+SHALLOWER = dataclasses.replace(CONFIG, num_hidden_layers=1)
+
+
 def without(name):
-    return [v for v in make_variables(PretrainingModel) if not v.name.startswith(name)]
+    return lambda variables: [v for v in variables if not v.name.startswith(name)]
 
 
-def complete():
-    return make_variables(PretrainingModel)
-
-
-def with_a_nan():
-    *others, last = make_variables(PretrainingModel)
+def with_a_nan(variables):
+    *others, last = variables
     return [*others, tf.Variable(tf.fill(last.shape, float("nan")), name=last.name.split(":")[0])]
 
 
 @pytest.mark.parametrize(
-    ("variables", "options", "message"),
+    ("change", "options", "message"),
     [
-        (lambda: without("bert/encoder/layer_1/output/dense/kernel"), {}, r"its encoder .* lacks .*layer_1/output/den"),
-        (lambda: without("cls/predictions/transform/dense"), {}, "2 variables in all"),
-        (
-            complete,
-            {"config": dataclasses.replace(CONFIG, intermediate_size=48)},
-            "lacks .*layer_0/intermediate/dense/kernel .16, 48., .*or has other shapes",
-        ),
-        (complete, {"config": dataclasses.replace(CONFIG, num_hidden_layers=1)}, "also has .*layer_1.*; name a"),
+        (without("bert/encoder/layer_1/output/dense/kernel"), {}, r"its encoder .* lacks .*layer_1/output/den"),
+        (without("cls/predictions/transform/dense"), {}, "2 variables in all"),
+        (list, {"config": LARGER}, "lacks .*layer_0/intermediate/dense/kernel .16, 48., .*or has other shapes"),
+        (list, {"config": SHALLOWER}, "also has .*layer_1.*; name a"),
         (with_a_nan, {}, "not finite"),
-        (complete, {"vocab": [*VOCAB, "more"]}, f"has {len(VOCAB) + 1} pieces"),
+        (list, {"vocab": [*VOCAB, "more"]}, f"has {len(VOCAB) + 1} pieces"),
     ],
 )
-def test_refused(tmp_path, variables, options, message):
-    write_run(tmp_path / "run", variables(), **options)
+def test_refused(tmp_path, change, options, message):
+    write_run(tmp_path / "run", change(make_variables(PretrainingModel)), **options)
     refused(message, export, str(tmp_path / "run"), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -187,33 +178,10 @@ def test_the_command(tmp_path, capsys, monkeypatch):
 # --- The model card, which tells what the model is, and nothing of the machine ---
 
 
-@pytest.mark.parametrize(
-    ("pipeline", "call"),
-    [
-        ("fill-mask", '"A sentence with a [MASK] in it."'),
-        ("question-answering", "AutoModelForQuestionAnswering.from_pretrained"),
-        ("feature-extraction", 'pipeline("feature-extraction"'),
-    ],
-)
-def test_what_it_is_and_how_to_use_it(pipeline, call):
-    casing, data = Casing(True, False), "sample" if pipeline == "fill-mask" else ""
-    text = write_card(
-        "BertModel", pipeline, name="my-model", config=CONFIG, casing=casing, num_weights=12345, data=data
-    )
-    assert "# my-model\n" in text and "(BertModel): 2 layers of width 16" in text and "12,345 weights" in text
-    assert "lower-cased, accents kept, up to 32 tokens" in text and ("trained on sample." in text) == bool(data)
-    assert call in text and text.endswith("\n") and not re.search(r"\{[{%]|None|Undefined", text)
-    compile(text.partition("```python\n")[2].partition("```")[0], "card", "exec")
-
-
-def test_the_data_without_its_path(tmp_path):
-    checkpoint = write_run(tmp_path / "run", make_variables(ENCODER_ONLY)[:1])
+def test_what_a_card_says_of_the_data_is_no_path(tmp_path):
+    checkpoint = write_run(tmp_path / "run", make_variables(BertEncoder)[:1])
     config_file = tmp_path / "run/config.json"
-    for data, expected in (
-        ({"dataset": "sample", "first_file": "/x/secret/f"}, "sample"),
-        ({"first_file": "/x/secret/train-v1.1.json"}, "train-v1.1.json"),
-        ({}, ""),
-    ):
+    for data, expected in (({"first_file": "/x/secret/train-v1.1.json"}, "train-v1.1.json"), ({}, "")):
         config_file.write_text(json.dumps({"identity": {}, "data": data}))
         assert data_of(checkpoint) == expected
     config_file.unlink()

@@ -19,6 +19,8 @@ from tests.google_checkpoints import (
     INNER,
     POSITIONS,
     VOCAB,
+    dense,
+    norm,
     published_names,
     random_values,
     read_tensors,
@@ -28,46 +30,24 @@ from tests.google_checkpoints import (
 from tests.refusals import refused
 
 
-def assert_filled(model, values):
-    for variable in model.variables:
-        value = values[variable.name.split(":")[0]]
-        np.testing.assert_array_equal(variable[: len(value)], value, err_msg=variable.name)
-
-
-@pytest.mark.parametrize("with_heads", [True, False])
-def test_googles_tf1_checkpoint(tmp_path, with_heads):
-    values = random_values({**published_names(2), **(HEADS_OF_PRETRAINING if with_heads else {})})
-    weights = find_weights(write_tf1(tmp_path, values))
-    assert weights.config == CONFIG and weights.tokenizer.vocab_file is None and weights.tokenizer.casing is None
-    assert weights.shapes == {name: list(value.shape) for name, value in sorted(values.items())}
-    model = PretrainingModel(CONFIG) if with_heads else BertEncoder(CONFIG)
-    report = load_weights(weights, model.variables, VOCAB)
-    assert not report.missing and not report.unused and not weights.warnings
-    assert_filled(model, values)
-
-
-def test_the_state_of_optimizers_is_no_weight(tmp_path):
+def test_googles_and_nvidias_tf1_checkpoints_without_the_state_of_optimizers(tmp_path):
     """Google's Adam; NVIDIA's LAMB with accumulation, its loss scale, and a weight kept in half precision."""
     values = random_values({**published_names(2), **HEADS_OF_PRETRAINING})
     slots = {f"{name}/{slot}": value for name, value in values.items() for slot in ("Adam", "adam_m", "accum")}
     others = ("global_step", "local_step", "batch_finite", "loss_scale", "good_steps", "bad_steps", "beta1_power")
-    half = {"bert/pooler/dense/kernel": values["bert/pooler/dense/kernel"].astype(np.float16)}
-    shadow = {"bert/pooler/dense/kernel/shadow": values["bert/pooler/dense/kernel"]}
+    kernel = "bert/pooler/dense/kernel"
+    half, shadow = {kernel: values[kernel].astype(np.float16)}, {f"{kernel}/shadow": values[kernel]}
     everything = {**values, **half, **shadow, **slots, **{name: np.int64(3) for name in others}}
     weights = find_weights(write_tf1(tmp_path, everything, "model.ckpt-1564"))
-    assert set(weights.shapes) == set(values)
+    assert weights.config == CONFIG and weights.tokenizer.vocab_file is None and weights.tokenizer.casing is None
+    assert weights.shapes == {name: list(value.shape) for name, value in sorted(values.items())}
     model = PretrainingModel(CONFIG)
-    load_weights(weights, model.variables, VOCAB)
-    assert_filled(model, {**values, **{name: value.astype(np.float32) for name, value in half.items()}})
-
-
-def dense(name, *shape):
-    """A kernel with the axes of its inputs and outputs; the bias is of the last ones given, if there are three."""
-    return {f"{name}/kernel": [*shape], f"{name}/bias": [*(shape[1:] if shape[0] == HIDDEN else shape[-1:])]}
-
-
-def norm(name):
-    return {f"{name}/{part}": [HIDDEN] for part in ("gamma", "beta")}
+    report = load_weights(weights, model.variables, VOCAB)
+    assert not report.missing and not report.unused and not weights.warnings
+    for variable in model.variables:
+        name = variable.name.split(":")[0]
+        value = half.get(name, values[name]).astype(np.float32)
+        np.testing.assert_array_equal(variable[: len(value)], value, err_msg=name)
 
 
 def keras_model(with_heads, old, has_own_pooler=False):
@@ -76,26 +56,26 @@ def keras_model(with_heads, old, has_own_pooler=False):
     Args:
       has_own_pooler: whether the next-sentence head is that of tf-models-official's BertPretrainerV2.
     """
-    size = HIDDEN // HEADS
+    width, heads = [HIDDEN], [HEADS, HIDDEN // HEADS]
     tables = {"word_embeddings": VOCAB, "position_embedding": POSITIONS, "type_embeddings": 2}
     shapes = {f"{name}/embeddings": [rows, HIDDEN] for name, rows in tables.items()}
-    shapes |= norm("embeddings/layer_norm") | dense("pooler_transform", HIDDEN, HIDDEN)
+    shapes |= norm("embeddings/layer_norm") | dense("pooler_transform", width, width)
     for layer in ("transformer/layer_0", "transformer/layer_1"):
         for part in ("query", "key", "value"):
-            shapes |= dense(f"{layer}/self_attention/{part}", HIDDEN, HEADS, size)
+            shapes |= dense(f"{layer}/self_attention/{part}", width, heads)
         output = "self_attention_output" if old else "self_attention/attention_output"
-        shapes |= dense(f"{layer}/{output}", HEADS, size, HIDDEN) | norm(f"{layer}/self_attention_layer_norm")
-        shapes |= dense(f"{layer}/intermediate", HIDDEN, INNER) | dense(f"{layer}/output", INNER, HIDDEN)
+        shapes |= dense(f"{layer}/{output}", heads, width) | norm(f"{layer}/self_attention_layer_norm")
+        shapes |= dense(f"{layer}/intermediate", width, [INNER]) | dense(f"{layer}/output", [INNER], width)
         shapes |= norm(f"{layer}/output_layer_norm")
     if with_heads:
         transform = "cls/predictions/transform"
-        shapes |= dense(f"{transform}/dense", HIDDEN, HIDDEN) | norm(f"{transform}/LayerNorm")
+        shapes |= dense(f"{transform}/dense", width, width) | norm(f"{transform}/LayerNorm")
         shapes |= {"not_ours/kernel": [HIDDEN, VOCAB], "cls/predictions/output_bias/bias": [VOCAB]}
         if has_own_pooler:
-            shapes |= dense("bert/next_sentence/pooler_dense", HIDDEN, HIDDEN)
-            shapes |= dense("bert/next_sentence/logits", HIDDEN, 2) | dense("bert/other_head/logits", HIDDEN, 3)
+            shapes |= dense("bert/next_sentence/pooler_dense", width, width)
+            shapes |= dense("bert/next_sentence/logits", width, [2]) | dense("bert/other_head/logits", width, [3])
         else:
-            shapes |= dense("predictions/transform/logits", HIDDEN, 2)
+            shapes |= dense("predictions/transform/logits", width, [2])
     module = tf.Module()
     module.all = [tf.Variable(value, name=name) for name, value in random_values(shapes).items()]
     return module
@@ -114,22 +94,19 @@ def values_of(module):
     ],
 )
 def test_keras_checkpoints_of_nvidia_and_tf_models(tmp_path, old, with_heads, adam):
-    theirs = keras_model(with_heads, old)
-    optimizer = adam()
+    theirs, optimizer = keras_model(with_heads, old), adam()
     optimizer.apply_gradients((tf.ones_like(variable), variable) for variable in theirs.trainable_variables)
     tf.train.Checkpoint(model=theirs, optimizer=optimizer).save(str(tmp_path / "bert_model.ckpt"))
     weights = find_weights(tmp_path)  # bert_model.ckpt-1
     model = PretrainingModel(CONFIG) if with_heads else BertEncoder(CONFIG)
     report = load_weights(weights, model.variables, VOCAB)
     assert report.missing == [] and report.unused == (["not_ours/kernel"] if with_heads else [])
-    assert bool(weights.warnings) == (with_heads and old)
-    if with_heads:
-        assert all("without an activation" in warning for warning in weights.warnings)
-        expected = values_of(theirs)["predictions/transform/logits/kernel"].T
-        np.testing.assert_array_equal(weights.read("cls/seq_relationship/output_weights"), expected)
+    assert ["without an activation" in warning for warning in weights.warnings] == [True] * (with_heads and old)
     by_name = values_of(theirs)
-    word = by_name["word_embeddings/embeddings"]
-    np.testing.assert_array_equal(model.variables[0][:VOCAB], word)
+    if with_heads:
+        expected = by_name["predictions/transform/logits/kernel"].T
+        np.testing.assert_array_equal(weights.read("cls/seq_relationship/output_weights"), expected)
+    np.testing.assert_array_equal(model.variables[0][:VOCAB], by_name["word_embeddings/embeddings"])
     attention = "transformer/layer_1/self_attention"
     output = f"{attention}_output" if old else f"{attention}/attention_output"
     for ours, name, shape in (
@@ -151,29 +128,29 @@ def test_the_heads_of_tf_models_pretrainer_are_no_part_of_the_encoder(tmp_path):
     report = load_weights(weights, model.variables, VOCAB)
     assert not weights.warnings and not report.missing
     assert report.unused == ["not_ours/kernel", "other_head/logits/bias", "other_head/logits/kernel"]
-    values = {name.removeprefix("bert/next_sentence/"): value for name, value in values_of(theirs).items()}
-    for ours, expected in {
-        "bert/pooler/dense/kernel": values["pooler_dense/kernel"],
-        "bert/pooler/dense/bias": values["pooler_dense/bias"],
-        "cls/seq_relationship/output_weights": values["logits/kernel"].T,
-        "cls/seq_relationship/output_bias": values["logits/bias"],
-    }.items():
-        np.testing.assert_array_equal(weights.read(ours), expected)
+    for ours, name in (
+        ("bert/pooler/dense/kernel", "pooler_dense/kernel"),
+        ("bert/pooler/dense/bias", "pooler_dense/bias"),
+        ("cls/seq_relationship/output_weights", "logits/kernel"),
+        ("cls/seq_relationship/output_bias", "logits/bias"),
+    ):
+        expected = values_of(theirs)[f"bert/next_sentence/{name}"]
+        np.testing.assert_array_equal(weights.read(ours), expected.T if name == "logits/kernel" else expected)
 
 
 @pytest.mark.parametrize("graph", [b"\xff\xff", np.float32(1), None])
 def test_objects_that_are_no_bert(tmp_path, graph):
     """The graph is damaged, or no text at all, or the variables it names are numbers."""
-    (tmp_path / "y.index").write_text("nonsense")
-    refused("y cannot be read .*: its .index file is damaged", read_checkpoint, tmp_path / "y")
-    tf.train.Checkpoint(model=keras_model(False, False)).write(str(tmp_path / "sound"))
-    tensors = read_tensors(tmp_path / "sound")
+    tf.train.Checkpoint(model=keras_model(False, False)).write(str(tmp_path / "x"))
+    tensors = read_tensors(tmp_path / "x")
     if graph is None:
         tensors = {name: value if "GRAPH" in name else np.float32(1) for name, value in tensors.items()}
     else:
         tensors["_CHECKPOINTABLE_OBJECT_GRAPH"] = graph
     write_tensors(tmp_path / "x", tensors)
     refused("x holds objects of Keras, but not those of a BERT", read_checkpoint, tmp_path / "x")
+    (tmp_path / "x.index").write_text("nonsense")
+    refused("x cannot be read .*: its .index file is damaged", read_checkpoint, tmp_path / "x")
 
 
 def test_names_of_outer_layers_and_unknown_names():

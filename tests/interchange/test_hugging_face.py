@@ -7,6 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from bert_tf.model.encoder import BertEncoder
 from bert_tf.model.heads import PretrainingModel, SpanModel
 from bert_tf.run.variables import load_weights
 from tests.interchange.test_initialise import write_pieces
+from tests.jobs import changed_json
 from tests.refusals import refused
 
 MODEL = Path(__file__).parents[1] / "golden" / "hugging_face"
@@ -56,13 +58,10 @@ def test_a_model_of_transformers_gives_its_numbers(folder):
 
 def old_state():
     """The encoder's parameters as BertModel files of 2019 have them: other names, a buffer, half precision."""
-    tensors = load_file(MODEL / "model.safetensors")
-    new_names = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
     state = {"embeddings.position_ids": np.arange(16)[None]}
-    for name, value in tensors.items():
-        for new, old in new_names.items():
-            name = name.replace(new, old)
+    for name, value in load_file(MODEL / "model.safetensors").items():
         if name.startswith("bert."):
+            name = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
             state[name[len("bert.") :]] = value.astype(np.float16)
     return state
 
@@ -74,51 +73,40 @@ def write_old(folder):
     return folder
 
 
-class Tensor:
+def tensor(array):
     """What `_open_torch_file` uses of PyTorch's tensors."""
-
-    def __init__(self, array):
-        self.shape, self.dtype, self.array = array.shape, f"torch.{array.dtype}", array
-
-    def detach(self):
-        return self
-
-    def float(self):
-        return Tensor(self.array.astype(np.float32))
-
-    def numpy(self):
-        return self.array
+    made = SimpleNamespace(shape=array.shape, dtype=f"torch.{array.dtype}", numpy=lambda: array)
+    made.detach, made.float = lambda: made, lambda: tensor(array.astype(np.float32))
+    return made
 
 
 def stand_in(monkeypatch, load):
-    """Puts a module in place of PyTorch, which is not among this project's requirements."""
-    calls = []
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(load=lambda *a, **k: calls.append((a, k)) or load()))
-    return calls
+    """Puts a module in place of PyTorch, which is not required here; returns what notes the calls of `load`."""
+    torch = SimpleNamespace(load=mock.Mock(side_effect=load))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    return torch.load
 
 
 def test_an_old_file_in_half_precision_gives_the_same(tmp_path, monkeypatch):
-    calls = stand_in(monkeypatch, lambda: {name: Tensor(value) for name, value in old_state().items()})
+    load = stand_in(monkeypatch, lambda *_, **__: {name: tensor(value) for name, value in old_state().items()})
     encoder, report = filled(BertEncoder, read_folder(write_old(tmp_path)))
-    assert calls == [((tmp_path / "pytorch_model.bin",), {"map_location": "cpu", "weights_only": True})]
+    load.assert_called_once_with(tmp_path / "pytorch_model.bin", map_location="cpu", weights_only=True)
     assert report.missing == report.unused == []
     assert_same_hidden_states(encoder)
 
 
 def shards_of(folder):
-    """The model in two files, and the content of its index."""
+    """Writes the model in two files; returns the content of their index."""
     tensors = load_file(MODEL / "model.safetensors")
     shutil.copy(MODEL / "config.json", folder)
-    places = {}
-    for number, names in enumerate((sorted(tensors)[::2], sorted(tensors)[1::2]), start=1):
-        file = f"model-0000{number}-of-00002.safetensors"
-        save_file({name: tensors[name] for name in names}, folder / file)
-        places.update(dict.fromkeys(names, file))
+    places = {name: f"model-0000{1 + number % 2}-of-00002.safetensors" for number, name in enumerate(sorted(tensors))}
+    for file in {*places.values()}:
+        save_file({name: tensors[name] for name in places if places[name] == file}, folder / file)
     return places
 
 
 def write_index(folder, places):
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
 
 
 def test_safetensors_in_several_files(tmp_path):
@@ -150,21 +138,11 @@ def test_pytorchs_files_without_pytorch_and_what_it_refuses(tmp_path, monkeypatc
     monkeypatch.setitem(sys.modules, "torch", None)
     message = f"pytorch_model.bin can only be read by PyTorch: 'pip install torch', or {way}"
     refused(message, read_folder, write_old(tmp_path))
-
-    def refuse():
-        raise pickle.UnpicklingError("Weights only load failed. Set weights_only to False.\nUnsupported: os.system")
-
-    for load in (refuse, lambda: [1], lambda: {"epoch": 3}, lambda: {"model": {}}):
-        stand_in(monkeypatch, load)
-        message = rf"pytorch_model.bin cannot be read \((?!.*False).*tensors; fetch it again, or {way}"
+    refusal = pickle.UnpicklingError("Weights only load failed. Set weights_only to False.\nUnsupported: os.system")
+    message = rf"pytorch_model.bin cannot be read \((?!.*False).*tensors; fetch it again, or {way}"
+    for answer in (refusal, [[1]], [{"epoch": 3}], [{"model": {}}]):
+        stand_in(monkeypatch, answer)
         refused(message, read_folder, tmp_path)
-
-
-def test_a_file_that_pytorch_has_written(tmp_path):
-    torch = pytest.importorskip("torch")
-    state = {name: torch.from_numpy(value) for name, value in old_state().items()}
-    torch.save(state, write_old(tmp_path) / "pytorch_model.bin")
-    assert_same_hidden_states(filled(BertEncoder, read_folder(tmp_path))[0])
 
 
 def test_names_both_ways():
@@ -176,8 +154,7 @@ def test_names_both_ways():
 
 def copied(folder, **changes):
     shutil.copytree(MODEL, folder, dirs_exist_ok=True)
-    config = {**json.loads((MODEL / "config.json").read_text()), **changes}
-    (folder / "config.json").write_text(json.dumps({name: value for name, value in config.items() if value != "gone"}))
+    changed_json(folder / "config.json", **changes)
     return folder
 
 
@@ -188,7 +165,7 @@ def copied(folder, **changes):
         ({"is_decoder": True}, "is_decoder is True"),
         ({"pruned_heads": {"0": [1]}}, "pruned_heads is {'0': \\[1\\]}, and must be {}"),
         ({"hidden_act": "relu"}, "hidden_act is 'relu', and must be 'gelu' or 'gelu_new'"),
-        ({"vocab_size": "gone"}, "vocab_size=None in the model's configuration: must be a whole number"),
+        ({"vocab_size": None}, "vocab_size=None in the model's configuration: must be a whole number"),
         ({"architectures": "RobertaModel"}, "architectures is 'RobertaModel': the encoder"),
         ({"auto_map": {"AutoConfig": "c.C", "AutoModelForMaskedLM": "m.M"}}, "auto_map is .*m.M.*: the encoder"),
     ],
@@ -209,13 +186,14 @@ def test_a_file_cut_short(tmp_path):
         refused("model.safetensors cannot be read .*: it is damaged or incomplete", read_folder, tmp_path)
 
 
-def test_half_precision_becomes_float32(tmp_path):
-    tensors = load_file(copied(tmp_path) / "model.safetensors")
-    for dtype in (np.float16, tf.bfloat16.as_numpy_dtype):
-        save_file({name: value.astype(dtype) for name, value in tensors.items()}, tmp_path / "model.safetensors")
-        value = read_folder(tmp_path).read("bert/pooler/dense/kernel")
-        assert value.dtype == np.float32
-        np.testing.assert_allclose(value, tensors["bert.pooler.dense.weight"].T, rtol=1e-2)
+@pytest.mark.parametrize("dtype", [np.float16, tf.bfloat16.as_numpy_dtype])
+def test_half_precision_becomes_float32(tmp_path, dtype):
+    def halve(tensors):
+        tensors.update({name: value.astype(dtype) for name, value in tensors.items()})
+
+    name, folder = "bert/pooler/dense/kernel", changed_tensors(tmp_path, halve)
+    assert read_folder(folder).read(name).dtype == np.float32
+    np.testing.assert_allclose(read_folder(folder).read(name), read_folder(MODEL).read(name), rtol=1e-2)
 
 
 @pytest.mark.parametrize("dtype", ["I8", "F8_E4M3"])
@@ -239,10 +217,6 @@ def changed_tensors(folder, change, **config):
     return folder
 
 
-WORDS, DECODER = "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"
-BIAS = "cls.predictions.bias"
-
-
 @pytest.mark.parametrize("value", [np.nan, -np.inf])
 def test_weights_that_are_not_finite_are_refused_by_name(tmp_path, value):
     changed_tensors(tmp_path, lambda tensors: tensors["bert.pooler.dense.weight"].__setitem__((1, 2), value))
@@ -257,18 +231,20 @@ def write_vocabulary(folder):
 @pytest.mark.parametrize("added, config", [(1, {}), (0, {"tie_word_embeddings": False})])
 def test_an_untied_decoder_is_refused_where_the_masked_word_head_is_used(tmp_path, added, config):
     def write(added, **config):
-        changed_tensors(tmp_path, lambda tensors: tensors.update({DECODER: tensors[WORDS] + added}), **config)
+        def change(tensors):
+            tensors["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"] + added
 
-    write(added, **config)
+        return read_folder(changed_tensors(tmp_path, change, **config))
+
+    weights = write(added, **config)
     write_vocabulary(tmp_path)
     message = "the masked-word head there has a table of its own .tie_word_embeddings in config.json, or another"
-    refused(message, filled, PretrainingModel, read_folder(tmp_path))
+    refused(message, filled, PretrainingModel, weights)
     refused(message, export, str(tmp_path), tmp_path / "out", replace=False)
     assert not (tmp_path / "out").exists()
-    span_model, _ = filled(SpanModel, read_folder(tmp_path))  # which uses the encoder alone
+    span_model, _ = filled(SpanModel, weights)  # which uses the encoder alone
     assert_same_hidden_states(span_model.bert)
-    write(0)  # a copy is no table of its own
-    _, report = filled(PretrainingModel, read_folder(tmp_path))
+    _, report = filled(PretrainingModel, write(0))  # a copy is no table of its own
     assert not report.missing and not report.unused
 
 
@@ -277,15 +253,13 @@ def test_an_untied_decoder_is_refused_where_the_masked_word_head_is_used(tmp_pat
     [
         ("bert.embeddings.LayerNorm.weight", "bert.embeddings.LayerNorm.gamma", "bert/embeddings/LayerNorm/gamma"),
         ("bert.pooler.dense.weight", "pooler.dense.weight", "bert/pooler/dense/kernel"),
-        (BIAS, "cls.predictions.decoder.bias", "cls/predictions/output_bias"),
+        ("cls.predictions.bias", "cls.predictions.decoder.bias", "cls/predictions/output_bias"),
     ],
 )
 def test_a_parameter_under_two_names(tmp_path, name, other, ours):
     """transformers 5.24 reads either name, and ties the two only if they are equal."""
-    expected = read_folder(copied(tmp_path)).read(ours)
-    changed_tensors(tmp_path, lambda tensors: tensors.update({other: tensors[name]}))
-    np.testing.assert_array_equal(read_folder(tmp_path).read(ours), expected)
-    changed_tensors(tmp_path, lambda tensors: tensors.update({other: tensors.pop(name)}))
-    np.testing.assert_array_equal(read_folder(tmp_path).read(ours), expected)
-    changed_tensors(tmp_path, lambda tensors: tensors.update({other: tensors[name] + 1}))
+    expected = read_folder(MODEL).read(ours)
+    for change in (lambda both: both.update({other: both[name]}), lambda both: both.update({other: both.pop(name)})):
+        np.testing.assert_array_equal(read_folder(changed_tensors(tmp_path, change)).read(ours), expected)
+    changed_tensors(tmp_path, lambda both: both.update({other: both[name] + 1}))
     refused("model.safetensors: .* are names of the same parameter, but differ", read_folder(tmp_path).read, ours)

@@ -4,13 +4,13 @@ import dataclasses
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from tokenizers import pre_tokenizers
 
-from bert_tf.base.errors import UserError
-from bert_tf.bert_config import BertConfig
+import bert_tf
 from bert_tf.interchange.initialise import (
     choose_config,
     choose_tokenizer,
@@ -19,12 +19,13 @@ from bert_tf.interchange.initialise import (
     initialise_from,
 )
 from bert_tf.model.heads import ClassifierModel, MaskedWordModel, PretrainingModel, SpanModel
-from bert_tf.run.checkpoint import CheckpointFolder, save_encoder
+from bert_tf.run.checkpoint import save_encoder
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.hugging_face import wordpiece_pipeline
 from bert_tf.text.tokenizer import CasingFlags, open_tokenizer
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, ids_of
 from bert_tf.text.wordpiece import FullTokenizer
+from tests.exported import write_run
 from tests.google_checkpoints import CONFIG, HEADS_OF_PRETRAINING, published_names, random_values, write_tf1
 from tests.refusals import refused
 from tests.sentencepiece_models import write_model
@@ -32,12 +33,11 @@ from tests.sentencepiece_models import write_model
 HUGGING_FACE = Path(__file__).parents[1] / "golden" / "hugging_face"
 
 
-class Notes:
-    """Stands for telemetry."""
-
-    def __init__(self):
-        self.notes, self.warnings = [], []
-        self.note, self.warning = self.notes.append, self.warnings.append
+def started(weights, model, **options):
+    """What a start from these weights notes, and what it warns of."""
+    notes, warnings = [], []
+    initialise_from(weights, model, SimpleNamespace(note=notes.append, warning=warnings.append), **options)
+    return notes, warnings
 
 
 def write_pieces(path, *pieces):
@@ -64,10 +64,7 @@ def google(tmp_path_factory):
 def test_every_kind_of_path(google, tmp_path):
     for path in (google, google / "bert_model.ckpt"):
         assert find_weights(path).source == str(google / "bert_model.ckpt")
-    model = PretrainingModel(CONFIG, seed=3)
-    companions = {"bert_config.json": CONFIG.to_json(), "vocab.txt": "[PAD]\n"}
-    run = CheckpointFolder(tmp_path / "checkpoints", keep=2, vocab_size=CONFIG.vocab_size, companions=companions)
-    saved = run.save(1, model.variables, {})
+    saved = write_run(tmp_path, PretrainingModel(CONFIG, seed=3).variables, config=CONFIG)
     for path in (tmp_path, saved, saved / "bert_model.ckpt"):
         weights = find_weights(path)
         assert (weights.folder, weights.config) == (saved, CONFIG)
@@ -76,58 +73,44 @@ def test_every_kind_of_path(google, tmp_path):
 
 
 def test_a_damaged_newest_checkpoint_of_a_run_is_named(tmp_path):
-    model, telemetry = PretrainingModel(CONFIG, seed=3), Notes()
-    run = CheckpointFolder(tmp_path / "checkpoints", keep=2, vocab_size=CONFIG.vocab_size, companions={})
-    sound, damaged = (run.save(update, model.variables, {}) for update in (1, 2))
+    model = PretrainingModel(CONFIG, seed=3)
+    sound, damaged = (write_run(tmp_path, model.variables, update=update, config=CONFIG) for update in (1, 2))
     (damaged / "state.json").write_text("{}")
     weights = find_weights(tmp_path)
     assert weights.folder == sound
-    initialise_from(weights, model, telemetry)
-    [warning] = telemetry.warnings
-    assert warning == f"checkpoint {damaged} is damaged (state.json does not match its sha256) and is skipped"
-
-
-def test_the_encoder_alone(tmp_path):
-    model = PretrainingModel(CONFIG, seed=3)
-    save_encoder(tmp_path, model.variables, CONFIG.vocab_size, {"bert_config.json": CONFIG.to_json()})
-    weights = find_weights(tmp_path / "pretrained")
-    assert weights.source.endswith("bert_model.ckpt-1") and weights.config == CONFIG
-    assert weights.shapes == dict(sorted(published_names(2).items()))
-    np.testing.assert_array_equal(weights.read("bert/pooler/dense/kernel"), model.bert.pooler.dense[0])
+    complaint = f"checkpoint {damaged} is damaged (state.json does not match its sha256) and is skipped"
+    assert started(weights, model)[1] == [complaint]
 
 
 def test_what_is_missing_and_unused_is_said_with_its_shape(google):
-    telemetry = Notes()
-    initialise_from(find_weights(google), SpanModel(CONFIG), telemetry)
-    started, missing, unused = telemetry.notes
-    assert "39 variables loaded" in started and not telemetry.warnings
+    (begun, missing, unused), warnings = started(find_weights(google), SpanModel(CONFIG))
+    assert "39 variables loaded" in begun and not warnings
     assert "left as initialised: cls/squad/output_weights [2, 8], cls/squad/output_bias [2]" in missing
     assert "not used: " in unused and "cls/seq_relationship/output_weights [2, 8]" in unused
     assert "cls/predictions/output_bias [19]" in unused
-    initialise_from(None, SpanModel(CONFIG), telemetry)
-    assert telemetry.notes[-1] == "starting from random weights"
+    assert started(None, SpanModel(CONFIG))[0] == ["starting from random weights"]
 
 
 def test_a_start_from_pretraining_without_next_sentence_and_to_it(tmp_path):
     """A classifier gets a pooler of its own, and it is said; weights with a pooler serve a model that has none."""
-    model, telemetry = MaskedWordModel(CONFIG, seed=3), Notes()
+    model, whole = MaskedWordModel(CONFIG, seed=3), PretrainingModel(CONFIG, seed=4)
     save_encoder(tmp_path, model.variables, CONFIG.vocab_size, {"bert_config.json": CONFIG.to_json()})
-    initialise_from(find_weights(tmp_path / "pretrained"), ClassifierModel(CONFIG, 3), telemetry)
-    (missing,) = telemetry.notes[1:]
+    weights = find_weights(tmp_path / "pretrained")
+    assert weights.source.endswith("bert_model.ckpt-1") and weights.config == CONFIG
+    encoder = {name: shape for name, shape in published_names(2).items() if "pooler" not in name}
+    assert weights.shapes == dict(sorted(encoder.items()))
+    _, missing = started(weights, ClassifierModel(CONFIG, 3))[0]
     assert "not in the checkpoint, left as initialised: bert/pooler/dense/kernel [8, 8], bert/pooler" in missing
     assert "output_weights" in missing
 
-    whole, telemetry = PretrainingModel(CONFIG, seed=4), Notes()
-    run = CheckpointFolder(tmp_path / "checkpoints", keep=2, vocab_size=CONFIG.vocab_size, companions={})
-    initialise_from(find_weights(run.save(1, whole.variables, {})), model, telemetry)
-    (unused,) = telemetry.notes[1:]
+    (tmp_path / "whole").mkdir()
+    save_encoder(tmp_path / "whole", whole.variables, CONFIG.vocab_size, {})
+    assert find_weights(tmp_path / "whole/pretrained").shapes == dict(sorted(published_names(2).items()))
+    write_run(tmp_path, whole.variables, config=CONFIG)
+    _, unused = started(find_weights(tmp_path), model)[0]
     assert "in the checkpoint, not used: bert/pooler/dense/bias [8], bert/pooler/dense/kernel" in unused
     assert "cls/seq_relationship/output_weights [2, 8]" in unused and "embeddings" not in unused
     np.testing.assert_array_equal(model.variables[0], whole.variables[0])
-
-
-def changed(**changes):
-    return BertConfig(**{**CONFIG.to_dict(), **changes})
 
 
 @pytest.mark.parametrize(
@@ -140,8 +123,7 @@ def changed(**changes):
     ],
 )
 def test_weights_of_another_model_are_refused(google, changes, words):
-    config = changed(**changes)
-    refused(words, initialise_from, find_weights(google), SpanModel(config), Notes())
+    refused(words, started, find_weights(google), SpanModel(dataclasses.replace(CONFIG, **changes)))
 
 
 @pytest.mark.parametrize(
@@ -154,22 +136,19 @@ def test_weights_of_another_model_are_refused(google, changes, words):
 )
 def test_an_encoder_that_fits_only_in_part_needs_a_flag(tmp_path, changes, words):
     shapes = {name: shape for name, shape in {**published_names(2), **changes}.items() if shape}
-    weights, model, telemetry = find_weights(write_tf1(tmp_path, random_values(shapes))), SpanModel(CONFIG), Notes()
-    refused(words, initialise_from, weights, model, telemetry)
-    assert not telemetry.notes
-    initialise_from(weights, model, telemetry, allow_missing=True)
-    assert any(name in note for name in changes for note in telemetry.notes)
+    weights, model = find_weights(write_tf1(tmp_path, random_values(shapes))), SpanModel(CONFIG)
+    refused(words, started, weights, model)
+    notes, _ = started(weights, model, allow_missing=True)
+    assert any(name in note for name in changes for note in notes)
 
 
 def test_another_activation_is_a_warning_and_another_model_a_fault(google, tmp_path):
-    telemetry, config = Notes(), changed(hidden_act="gelu_exact")
-    initialise_from(find_weights(google), SpanModel(config), telemetry)
-    assert len(telemetry.warnings) == 1 and "hidden_act=gelu, the model computes gelu_exact" in telemetry.warnings[0]
+    model = SpanModel(dataclasses.replace(CONFIG, hidden_act="gelu_exact"))
+    [warning] = started(find_weights(google), model)[1]
+    assert "hidden_act=gelu, the model computes gelu_exact" in warning
     write_tf1(tmp_path, {"my/kernel": np.zeros([2, 2], np.float32)})
-    with pytest.raises(
-        UserError, match="holds none of the model's variables, but my/kernel .1 variables in all.; name a BERT"
-    ):
-        initialise_from(find_weights(tmp_path), SpanModel(CONFIG), Notes(), allow_missing=True)
+    message = "holds none of the model's variables, but my/kernel .1 variables in all.; name a BERT"
+    refused(message, started, find_weights(tmp_path), model, allow_missing=True)
 
 
 def test_records_of_another_vocabulary_are_refused(tmp_path):
@@ -179,12 +158,11 @@ def test_records_of_another_vocabulary_are_refused(tmp_path):
 
     def begin(data_pieces, *casing):
         files = FullTokenizer(write_pieces(tmp_path / "data.txt", *data_pieces), *casing).files()
-        initialise_from(find_weights(folder), model, Notes(), tokenizer_files=files)
+        started(find_weights(folder), model, tokenizer_files=files)
 
     begin(pieces, True, False)
     begin([*pieces, ""], True, False)  # an empty line is no piece
-    unknown_casing = {"vocab.txt": (folder / "vocab.txt").read_text()}
-    initialise_from(find_weights(folder), model, Notes(), tokenizer_files=unknown_casing)
+    started(find_weights(folder), model, tokenizer_files={"vocab.txt": (folder / "vocab.txt").read_text()})
     message = "another vocabulary than the records: piece 5 is 'cat', 'dog' in theirs"
     refused(message, begin, ["dog", *pieces[1:]], True, False)
     refused(r"piece 6 is '\\u2028', '' in theirs", begin, ["cat", "", "la"], True, False)
@@ -199,51 +177,44 @@ def test_records_that_were_cut_otherwise_than_the_model_s_text_are_refused(tmp_p
     pipeline.save(str(folder / "tokenizer.json"))
     write_pieces(tmp_path / "vocab.txt", *pieces)
     model, ours = PretrainingModel(find_weights(folder).config), FullTokenizer(tmp_path / "vocab.txt").files()
-    initialise_from(find_weights(folder), model, Notes(), tokenizer_files=ours)  # BERT's own rules
+    started(find_weights(folder), model, tokenizer_files=ours)  # BERT's own rules
     pipeline.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     pipeline.save(str(folder / "tokenizer.json"))
     message = "has a tokenizer.json that gives other tokens than the records"
-    refused(message, initialise_from, find_weights(folder), model, Notes(), tokenizer_files=ours)
-    files = open_tokenizer(folder / "tokenizer.json").files()
-    initialise_from(find_weights(folder), model, Notes(), tokenizer_files=files)
+    refused(message, started, find_weights(folder), model, tokenizer_files=ours)
+    started(find_weights(folder), model, tokenizer_files=open_tokenizer(folder / "tokenizer.json").files())
 
 
 def test_records_of_a_sentencepiece_model_of_which_a_list_lies_beside_the_weights(tmp_path):
     folder = shutil.copytree(HUGGING_FACE, tmp_path / "model")
-    tokenizer = open_tokenizer(write_model(folder / "own.model"), do_lower_case=False)
-    (folder / "vocab.txt").write_text(tokenizer.files()["vocab.txt"], encoding="utf-8")
+    same, other = (
+        open_tokenizer(write_model(tmp_path / f"{kind}.model", model_type=kind), do_lower_case=False).files()
+        for kind in ("unigram", "bpe")
+    )
+    (folder / "vocab.txt").write_text(same["vocab.txt"], encoding="utf-8")
     (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
-    weights = find_weights(folder)
-    model = PretrainingModel(weights.config)
-    initialise_from(weights, model, Notes(), tokenizer_files=tokenizer.files())
-    others = open_tokenizer(write_model(tmp_path / "other.model", model_type="bpe"), do_lower_case=False).files()
-    refused("has another vocabulary than the records", initialise_from, weights, model, Notes(), tokenizer_files=others)
+    model = PretrainingModel(find_weights(folder).config)
+    started(find_weights(folder), model, tokenizer_files=same)
+    message = "has another vocabulary than the records"
+    refused(message, started, find_weights(folder), model, tokenizer_files=other)
 
 
 def test_what_is_no_model_is_named(google, tmp_path):
     shutil.copy(HUGGING_FACE / "config.json", tmp_path)
     for path in (tmp_path / "nowhere", tmp_path):
         refused(f"^--init_checkpoint={path}: no model is there; .* unpack an", find_weights, path)
-    for name in ("model.ckpt-1", "model.ckpt-2"):
-        shutil.copy(google / "bert_model.ckpt.index", tmp_path / f"{name}.index")
-    refused(f"name {tmp_path}/model.ckpt-1 or {tmp_path}/model.ckpt-2$", find_weights, tmp_path)
-    (tmp_path / "checkpoints").mkdir()
-    refused("no checkpoint has been saved", find_weights, tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("named", "prefixes"),
-    [
-        ("model.ckpt", "FOLDER/model.ckpt-1000000"),
-        ("model.ckpt-1000000.index", "FOLDER/best or FOLDER/model.ckpt-1000000"),
-        ("model.ckpt-7", "FOLDER/best or FOLDER/model.ckpt-1000000"),
-    ],
-)
-def test_a_path_beside_a_checkpoints_prefix_is_told_the_prefix(google, tmp_path, named, prefixes):
     for name in ("best", "model.ckpt-1000000"):
         shutil.copy(google / "bert_model.ckpt.index", tmp_path / f"{name}.index")
-    expected = prefixes.replace("FOLDER", str(tmp_path))
-    refused(f"is no checkpoint's name.*; name {expected}$", find_weights, tmp_path / named)
+    best, large = tmp_path / "best", tmp_path / "model.ckpt-1000000"
+    for named, prefixes in (
+        ("", f"{best} or {large}"),
+        ("model.ckpt", f"{large}"),
+        ("model.ckpt-1000000.index", f"{best} or {large}"),
+        ("model.ckpt-7", f"{best} or {large}"),
+    ):
+        refused(f"is no checkpoint's name.*; name {prefixes}$", find_weights, tmp_path / named)
+    (tmp_path / "checkpoints").mkdir()
+    refused("no checkpoint has been saved", find_weights, tmp_path)
 
 
 def test_configuration_and_vocabulary(google, tmp_path):
@@ -264,18 +235,20 @@ def test_one_rule_for_the_casing(tmp_path):
     """Weights may contradict their vocabulary (bert-base-chinese: cased, of lower-case pieces); a user may not."""
     size = find_weights(HUGGING_FACE).config.vocab_size - len(SPECIAL_TOKENS)
     folder = their_folder(tmp_path, *(f"p{number}" for number in range(size)))
-    config = find_weights(folder).config
+
+    def choose(vocab_file=None, *casing):
+        weights = find_weights(folder)
+        return choose_tokenizer(vocab_file, CasingFlags(*casing), weights.config, weights)
+
     for stated, text in ((False, '{"do_lower_case": false}'), (True, '{"do_lower_case": true}'), (True, "{}")):
         (folder / "tokenizer_config.json").write_text(text)
         for vocab_file in (None, str(folder / "vocab.txt")):
-            tokenizer, assumed = choose_tokenizer(vocab_file, CasingFlags(), config, find_weights(folder))
+            tokenizer, assumed = choose(vocab_file)
             assert tokenizer.casing == (stated, stated) and bool(assumed) == (text == "{}")
     assert f"{folder}/vocab.txt: do_lower_case=1, strip_accents=1 is assumed" in assumed
-    message = "pass --do_lower_case=1 with an uncased model"
-    refused(message, choose_tokenizer, None, CasingFlags(False), config, find_weights(folder))
+    refused("pass --do_lower_case=1 with an uncased model", choose, None, False)
     (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
-    message = "--do_lower_case=1: .*tokenizer_config.json says .*do_lower_case=0"
-    refused(message, choose_tokenizer, None, CasingFlags(True), config, find_weights(folder))
+    refused("--do_lower_case=1: .*tokenizer_config.json says .*do_lower_case=0", choose, None, True)
 
 
 def test_rows_of_the_word_table_without_a_piece(tmp_path):
@@ -289,3 +262,61 @@ def test_rows_of_the_word_table_without_a_piece(tmp_path):
         else:
             message = f"has 6 pieces, but the model's configuration says vocab_size={rows}"
             refused(message, choose_tokenizer, *arguments)
+
+
+# --- bert_tf.from_pretrained ----------------------------------------------------------------------
+
+PIECES = "the cat dog sat ran a in ##s . 猫 犬 über ñ уж".split()
+
+
+@pytest.fixture
+def encoder(tmp_path):
+    folder = write_tf1(tmp_path, random_values(published_names(2)))
+    write_pieces(folder / "vocab.txt", *PIECES)
+    return folder
+
+
+def test_features_and_numbers(encoder):
+    bert = bert_tf.from_pretrained(encoder)
+    features = bert.features(["The cats sat in a dog.", "", "cat " * 20], max_seq_length=10)
+    pieces = bert.tokenizer.convert_ids_to_tokens(features["input_ids"][0])
+    assert pieces == "[CLS] the cat ##s sat in a dog . [SEP]".split()
+    assert features["input_mask"].sum(axis=1).tolist() == [10, 2, 10]
+    assert features["input_ids"][2, -1] == bert.tokenizer.vocab["[SEP]"]
+    tables = {name.rpartition("embeddings/")[2]: table for name, table in random_values(published_names(2)).items()}
+    embedded = tables["word_embeddings"][features["input_ids"]]
+    embedded = embedded + tables["position_embeddings"][:10] + tables["token_type_embeddings"][0]
+    centred = embedded - embedded.mean(axis=-1, keepdims=True)
+    expected = centred / np.sqrt(np.square(centred).mean(axis=-1, keepdims=True) + 1e-12)
+    expected = expected * tables["LayerNorm/gamma"] + tables["LayerNorm/beta"]
+    np.testing.assert_allclose(bert.encoder.hidden_states(features)[0], expected, atol=1e-5)
+
+
+def test_a_pooler_that_is_missing_is_a_warning(tmp_path):
+    values = random_values(published_names(2))
+    write_tf1(tmp_path, {name: value for name, value in values.items() if "pooler" not in name})
+    write_pieces(tmp_path / "vocab.txt", *PIECES)
+    with pytest.warns(UserWarning, match="has no pooler: the second output of the encoder, the pooled one, is random"):
+        bert_tf.from_pretrained(tmp_path, do_lower_case=True, strip_accents=False)
+
+
+@pytest.mark.parametrize(
+    ("texts", "length", "error", "message"),
+    [
+        ("one text", 16, TypeError, "texts='one text': must be a list of strings, even for one text"),
+        (["a"], 2, ValueError, "max_seq_length=2: must be from 3 .* to 16"),
+        (["a"], 17, ValueError, "max_seq_length=17: must be from 3 .* to 16"),
+    ],
+)
+def test_arguments_that_are_no_texts_are_named(encoder, texts, length, error, message):
+    with pytest.raises(error, match=message):
+        bert_tf.from_pretrained(encoder).features(texts, length)
+
+
+def test_what_from_pretrained_cannot_give_is_named(encoder, tmp_path):
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = bert_tf.nothing
+    refused("^folder=.*no/where: no model is there", bert_tf.from_pretrained, tmp_path / "no/where")
+    values = random_values(published_names(2))
+    write_tf1(encoder, {f"model/{name}": value for name, value in values.items()})
+    refused("it also has model/bert/embeddings/LayerNorm/beta, .*; name other", bert_tf.from_pretrained, encoder)

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -14,13 +15,12 @@ from tensorflow.python.eager import context
 from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
 from bert_tf.model.heads import SpanModel
-from bert_tf.run.checkpoint import CheckpointFolder
 from bert_tf.tasks import job as jobs
 from bert_tf.tasks.data import TaskData
 from bert_tf.tasks.squad.decode import DecodeSettings
 from bert_tf.tasks.squad.features import FeatureSettings
 from bert_tf.tasks.squad.task import SquadTask
-from tests import refusals
+from tests.exported import write_run
 from tests.jobs import events, from_checkpoint, short_training, small_job, weights_in
 from tests.refusals import refused
 from tests.squad_data import GOLDEN, write_squad
@@ -96,26 +96,23 @@ def finished(squad, tmp_path_factory):
     return model_dir
 
 
-def test_a_run_leaves_what_is_promised(finished, capsys):
+def test_a_run_leaves_what_is_promised(finished):
     answers = ("predictions.json", "nbest_predictions.json", "null_odds.json")
     for name in ("config.json", "report.html", "training_summary.txt", "eval_results.txt", *answers):
         assert (finished / name).stat().st_size > 0
     checkpoints = sorted(path.name for path in (finished / "checkpoints").iterdir())
     assert checkpoints == [f"ckpt-0000000{update}" for update in (3, 6, 8)]
-    newest = finished / "checkpoints" / "ckpt-00000008"
-    for folder in (newest, finished):  # either can be named as --init_checkpoint
+    for folder in (finished / "checkpoints" / "ckpt-00000008", finished):  # either can be named as --init_checkpoint
         assert (folder / "vocab.txt").is_file() and (folder / "bert_config.json").is_file()
     ids = [qa["id"] for qa in GOLDEN["squad"]["data"][0]["paragraphs"][0]["qas"]]
     for name in answers:
         assert list(json.loads((finished / name).read_text())) == ids
-    start, evaluation = events(finished, "start")[-1], events(finished, "evaluation")[-1]
-    num_rows = json.loads((finished / "config.json").read_text())["data"]["instances"]
-    assert (num_rows, start["global_batch_size"]) == (NUM_WINDOWS, 4)
+    config, [evaluation] = json.loads((finished / "config.json").read_text()), events(finished, "evaluation")
+    assert (config["data"]["instances"], config["settings"]["learning_rate"]) == (NUM_WINDOWS, 0.01)
+    assert events(finished, "start")[-1]["global_batch_size"] == 4 and evaluation["update"] == 8
     assert {"exact_match", "f1", "HasAns_f1", "best_f1_thresh", "throughput_val", "latency_50_ms"} <= set(evaluation)
-    assert evaluation["update"] == 8
     losses = [line["total_loss"] for line in events(finished, "train")]
     assert losses[0] == pytest.approx(np.log(48), abs=0.3)  # nothing is known yet: any of 48 tokens
-    assert json.loads((finished / "config.json").read_text())["settings"]["learning_rate"] == 0.01
 
 
 def test_predicting_again_gives_the_same_answers(finished, squad, tmp_path, capsys):
@@ -128,9 +125,8 @@ def test_predicting_again_gives_the_same_answers(finished, squad, tmp_path, caps
 
 
 def test_answers_that_cannot_be_given_are_counted_before_anything_is_predicted(finished, squad, tmp_path, capsys):
-    start = dict(train_file=None, init_checkpoint=str(finished))
     decoding = DecodeSettings(version_2_with_negative=True, max_answer_length=1)
-    assert job(squad, tmp_path / "run", **start, decoding=decoding).run()
+    assert job(squad, tmp_path / "run", **from_checkpoint(finished, decoding=decoding)).run()
     out = capsys.readouterr().out
     said = re.search(r"squad.json: \d+ question\(s\) have only answers of more tokens than --max_answer_length=1,", out)
     assert said and said.start() < out.index("predicting with")
@@ -140,21 +136,21 @@ def test_a_file_without_answers_is_predicted_and_nothing_else(finished, squad, t
     bare = json.loads((squad / "squad.json").read_text())
     for question in bare["data"][0]["paragraphs"][0]["qas"]:
         del question["answers"], question["is_impossible"]
-    (tmp_path / "bare.json").write_text(json.dumps(bare))
+    file = tmp_path / "bare.json"
+    file.write_text(json.dumps(bare))
 
     def run(name, **changes):
-        bare = dict(train_file=None, predict_file=tmp_path / "bare.json", init_checkpoint=str(finished))
-        return job(squad, tmp_path / name, **{**bare, **changes}).run()
+        return job(squad, tmp_path / name, predict_file=file, **{**from_checkpoint(finished), **changes}).run()
 
     assert run("predicted")
     assert (tmp_path / "predicted" / "predictions.json").read_text() == (finished / "predictions.json").read_text()
     assert "not scored: the questions come without answers" in capsys.readouterr().out
     unscored = r"^\S+bare.json: question 'founded' has no field 'answers'; .* cannot be scored"
     refused(unscored, run, "scored", wants_scores=True)
-    with pytest.raises(UserError, match=unscored):  # before the training, not after it
-        run("both", train_file=squad / "squad.json", wants_scores=True)
+    # Before the training, not after it.
+    refused(unscored, run, "both", train_file=squad / "squad.json", wants_scores=True)
     assert not (tmp_path / "both" / "checkpoints").exists()
-    refused("bare.json: question 'founded' has no field 'answers'", run, "trained", train_file=tmp_path / "bare.json")
+    refused("bare.json: question 'founded' has no field 'answers'", run, "trained", train_file=file)
 
 
 def test_stopped_by_a_signal_and_started_again_it_ends_with_the_same_bits(finished, squad, tmp_path, monkeypatch):
@@ -166,12 +162,6 @@ def test_stopped_by_a_signal_and_started_again_it_ends_with_the_same_bits(finish
                 os.kill(os.getpid(), signal.SIGTERM)
             yield features
 
-    other = BertConfig.from_json_file(squad / "bert_config.json")
-    other = SpanModel(dataclasses.replace(other, intermediate_size=2 * other.intermediate_size))
-    made = CheckpointFolder(tmp_path / "other", keep=1, vocab_size=other.config.vocab_size, companions={})
-    wrong = made.save(1, other.variables, {})
-    refused("another model size", job(squad, tmp_path, init_checkpoint=str(wrong)).run)
-    assert not (tmp_path / "config.json").exists(), "a refused start would bind the corrected one"
     with monkeypatch.context() as patch:
         patch.setattr(TaskData, "batches", stopping)
         assert not job(squad, tmp_path).run()
@@ -182,19 +172,25 @@ def test_stopped_by_a_signal_and_started_again_it_ends_with_the_same_bits(finish
     assert (tmp_path / "predictions.json").read_text() == (finished / "predictions.json").read_text()
 
 
+def test_a_refused_start_leaves_no_settings_to_which_the_corrected_one_would_be_bound(squad, tmp_path):
+    config = BertConfig.from_json_file(squad / "bert_config.json")
+    config = dataclasses.replace(config, intermediate_size=2 * config.intermediate_size)
+    wrong = write_run(tmp_path / "other", SpanModel(config).variables, config=config)
+    refused("another model size", job(squad, tmp_path / "run", init_checkpoint=str(wrong)).run)
+    assert not (tmp_path / "run/config.json").exists()
+
+
 def test_other_settings_in_the_same_folder_are_refused(finished, squad):
     other = job(squad, finished, training=settings(num_train_epochs=0.7), features=FeatureSettings(48, 11, 10))
-    refusals.refused("num_train_epochs: 0.6 there, 0.7 now; doc_stride: 12 there, 11 now", other.run)
+    refused("num_train_epochs: 0.6 there, 0.7 now; doc_stride: 12 there, 11 now", other.run)
 
 
 @pytest.mark.parametrize("asked", [False, True])
 def test_adam_corrects_its_moments_bias_where_that_is_asked_for(squad, tmp_path, monkeypatch, asked):
-    def make_optimizer(*arguments, bias_correction, **options):
-        raise UserError(f"bias_correction={bias_correction}")
-
-    monkeypatch.setattr(jobs, "make_optimizer", make_optimizer)
-    start = job(squad, tmp_path, training=settings(adam_bias_correction=asked))
-    refusals.refused(f"bias_correction={asked}", start.run)
+    make = mock.Mock(side_effect=UserError("made"))
+    monkeypatch.setattr(jobs, "make_optimizer", make)
+    refused("made", job(squad, tmp_path, training=settings(adam_bias_correction=asked)).run)
+    assert make.call_args.kwargs["bias_correction"] == asked
 
 
 def test_identity_holds_what_decides_the_result():

@@ -1,4 +1,4 @@
-"""Files of the nine tasks as they are distributed, and of one's own: what is read, what is refused."""
+"""Files of the tasks as they are distributed, and of one's own: what they are called, what is read, what is refused."""
 
 import csv
 import dataclasses
@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.tasks.finetuning import TRAIN
+from bert_tf.tasks.finetuning import EVAL, PREDICT, TRAIN
+from bert_tf.tasks.glue.metrics import METRICS
 from bert_tf.tasks.glue.read import check_variety, find_labels, read_examples, targets
-from bert_tf.tasks.glue.tasks import custom_task, find_files, find_task
+from bert_tf.tasks.glue.tasks import TASKS, custom_task, find_files, find_task
 from tests.glue_data import write_lines
 from tests.refusals import refused
 
@@ -23,10 +24,23 @@ STS_HEADER = "index | genre | filename | year | old_index | source1 | source2 | 
 PAIR = (["a"], ["b"])
 
 
-def read(tmp_path, task, *lines, labels=True, name="train.tsv", **options):
+def read(tmp_path, task, *lines, name="train.tsv", **options):
+    return read_file(write_lines(tmp_path / name, *lines), task, **options)
+
+
+def read_file(path, task, **options):
     task = find_task(task) if isinstance(task, str) else task
-    path = write_lines(tmp_path / name, *lines, **{key: options.pop(key) for key in ("end", "begin") if key in options})
-    return task, read_examples(path, task, wants_labels=labels, **options)
+    return read_examples(path, task, **{"wants_labels": True, **options})
+
+
+def learned(examples, task):
+    """The numbers that a training makes of the labels."""
+    task = find_task(task) if isinstance(task, str) else task
+    if not (task.labels or task.is_regression):
+        task = dataclasses.replace(task, labels=find_labels(examples))
+    numbers = targets(examples, task)
+    check_variety(examples, numbers)
+    return numbers
 
 
 def notes(examples):
@@ -67,10 +81,10 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("end, begin", [("\n", ""), ("\r\n", "\ufeff")])
 def test_files_as_they_are_distributed(tmp_path, form, end, begin):
-    name, lines, texts, labels = FORMS[form]
-    task, examples = read(tmp_path, name, *lines, end=end, begin=begin)
+    task, lines, texts, labels = FORMS[form]
+    examples = read_file(write_lines(tmp_path / "train.tsv", *lines, end=end, begin=begin), task)
     assert examples.texts == texts
-    np.testing.assert_array_equal(targets(examples, task), np.array(labels, targets(examples, task).dtype))
+    assert targets(examples, find_task(task)).tolist() == pytest.approx(labels)
 
 
 @pytest.mark.parametrize(
@@ -87,55 +101,25 @@ def test_files_as_they_are_distributed(tmp_path, form, end, begin):
     ],
 )
 def test_files_to_predict(tmp_path, name, lines, texts, indices):
-    _, examples = read(tmp_path, name, *lines, labels=False)
+    examples = read(tmp_path, name, *lines, wants_labels=False)
     assert (examples.texts, examples.indices, examples.labels) == (texts, indices, None)
 
 
-STS_SHORT = "sentence1 | sentence2 | score"
-RTE_HEADER = "index | sentence1 | sentence2 | label"
-WRONG = {
-    "is empty": ("RTE", []),
-    "holds no record": ("RTE", [RTE_HEADER]),
-    "holds no record that can be used; 2 record.s. labelled '-', left out": (
-        "MNLI",
-        [f"{MNLI_HEADER}gold_label", *[f"{MNLI_LINE}-"] * 2],
-    ),
-    "line 1: no column 'sentence2' in 'index . sentence1'; RTE reads": ("RTE", ["index | sentence1", "1 | a"]),
-    "line 1: no column 'label' .* for other names use --task_name=custom": ("CoLA", ["index | sentence", "1 | a"]),
-    "line 3: 3 columns instead of 4 .--quoting .*; correct": (
-        "RTE",
-        [RTE_HEADER, "0 | a | b | entailment", "1 | a | b"],
-    ),
-    "line 2: the label is 'yes': must be one of entailment, not_ent": ("RTE", [RTE_HEADER, "0 | a | b | yes"]),
-    "line 3: the label is '2': must be one of 0, 1": ("CoLA", ["a | 1", "b | 0", "c | 2"]),
-    "has no header, and 0 of its 2 columns hold 0 or 1": ("CoLA", ["a | b", "c | d"]),
-    "has no header, and 2 of its 3 columns hold 0 or 1": ("CoLA", ["a | 1 | 0", "c | 1 | 1"]),
-    "line 2: the label is '5.5': must be a number from 0 to 5": ("STS-B", [STS_SHORT, "a | b | 5.5"]),
-    "line 2: the label is 'nan': must be a number from 0": ("STS-B", [STS_SHORT, "a | b | nan"]),
-    "the column 'label' occurs twice": ("RTE", ["sentence1 | sentence2 | label | label", "a | b | 0 | 0"]),
-}
-
-
-@pytest.mark.parametrize("message", WRONG)
-def test_what_is_no_file_of_the_task(tmp_path, message):
-    name, lines = WRONG[message]
-
-    def read_targets():
-        task, examples = read(tmp_path, name, *lines)
-        targets(examples, task)
-
-    refused(f"train.tsv.*{message}", read_targets)
-
-
 def test_broken_lines_are_skipped_up_to_a_limit(tmp_path):
-    lines = [RTE_HEADER, "0 | a | b | entailment", "1 | a", "b | entailment", "2 | c | d | entailment"]
+    lines = [
+        "index | sentence1 | sentence2 | label",
+        "0 | a | b | entailment",
+        "1 | a",
+        "b | entailment",
+        "2 | c | d | entailment",
+    ]
     refused("line 4: 2 columns instead of 4 .*--max_bad_records", read, tmp_path, "RTE", *lines, max_bad_records=1)
-    _, examples = read(tmp_path, "RTE", *lines, max_bad_records=2)
+    examples = read(tmp_path, "RTE", *lines, max_bad_records=2)
     assert (examples.texts, examples.lines) == ((["a", "c"], ["b", "d"]), [2, 5])
     [note, _] = notes(examples)
     assert note.startswith("2 record(s) left out: line 3: 2 columns instead of 4") and "line 4: 2 columns" in note
     one = "line 3: 2 columns instead of 4"  # each must get its prediction
-    refused(one, read, tmp_path, "RTE", *lines, labels=False, max_bad_records=2)
+    refused(one, read, tmp_path, "RTE", *lines, wants_labels=False, max_bad_records=2)
     swallowing = 'text,kind\na,b\n"c,b\nd",f,e\ng,b\n'  # counts as the two lines that it goes over
     refused("now .*line 4: 3 columns .* .--quoting", own, tmp_path, "own.csv", swallowing, max_bad_records=1)
     assert own(tmp_path, "own.csv", 'text,kind\n"a\nb",c\n\nd,e\n').lines == [2, 5]
@@ -143,14 +127,15 @@ def test_broken_lines_are_skipped_up_to_a_limit(tmp_path):
     assert own(tmp_path, "own.jsonl", missing, max_bad_records=1).texts == (["a"],)
     # The published file of QQP has some.
     header = "id | qid1 | qid2 | question1 | question2 | is_duplicate"
-    _, examples = read(tmp_path, "QQP", header, "8 | 1 | 2 | a", "b | 1", "8 | 1 | 2 | a | b | 1")
-    assert examples.texts == PAIR
+    assert read(tmp_path, "QQP", header, "8 | 1 | 2 | a", "b | 1", "8 | 1 | 2 | a | b | 1").texts == PAIR
 
 
 # --- Files of one's own --------------------------------------------------------------------------
 
 OWN = custom_task("text", "kind", False)
 OWN_PAIR, OWN_NUMBER = custom_task("question,answer", "kind", True), custom_task("text", "kind", True)
+NAMED = custom_task("Title,text", "kind", False, columns="kind,Title,text")
+STS_ROWS = 'news\tafp\t2013\t0001\t2.5\t"a" b\tc\r\nnews\tafp\t2013\t0001\t5\td\te\tsource\thttp://x\r\n'
 OF_TWO = dataclasses.replace(OWN, labels=("x", "y"))
 
 
@@ -161,7 +146,7 @@ def write(tmp_path, name, content):
 
 
 def own(tmp_path, name, content, task=OWN, **options):
-    return read_examples(write(tmp_path, name, content), task, **{"wants_labels": True, **options})
+    return read_file(write(tmp_path, name, content), task, **options)
 
 
 @pytest.mark.parametrize(
@@ -179,32 +164,13 @@ def test_own_files(tmp_path, name, content):
     assert find_labels(examples) == ("bad", "good")
 
 
-def test_own_files_without_a_header(tmp_path):
-    task = custom_task("Title,text", "kind", False, columns="kind,Title,text")
-    examples = own(tmp_path, "own.csv", '"3","so ""so""","he, she"\r\n"4","a","b"\r\n', task)
+def test_files_without_a_header(tmp_path):
+    """One's own, and those of the STS benchmark."""
+    examples = own(tmp_path, "own.csv", '"3","so ""so""","he, she"\r\n"4","a","b"\r\n', NAMED)
     assert examples.texts == (['so "so"', "a"], ["he, she", "b"]) and examples.labels == ["3", "4"]
-    for name, rows, message in (
-        ("own.csv", "3,a\n", "line 1: 2 columns instead of 3"),
-        ("own.csv", "3,a,b\n4,c\n", "line 2: 2 columns instead of 3"),
-        ("own.csv", "Kind,Title,Text\n3,a,b\n", "line 1 names the columns itself; leave --columns out"),
-        ("own.jsonl", '{"kind": "3"}\n', "own.jsonl holds JSON, .* leave --quoting and --columns out"),
-    ):
-        refused(message, own, tmp_path, name, rows, task)
-
-
-def test_the_sts_benchmarks_own_files_have_no_header(tmp_path):
-    task = find_task("STS-B")
-    rows = 'news\tafp\t2013\t0001\t2.5\t"a" b\tc\r\nnews\tafp\t2013\t0001\t5\td\te\tsource\thttp://x\r\n'
-    examples = read_examples(write(tmp_path, "sts-train.csv", rows), task, wants_labels=True)
+    examples = own(tmp_path, "sts-train.csv", STS_ROWS, "STS-B")
     assert examples.texts == (['"a" b', "d"], ["c", "e"]) and examples.indices == ["0", "1"]
-    assert targets(examples, task).tolist() == [2.5, 5.0]
-    assert list(find_files(task, TRAIN, str(tmp_path), None).values()) == [[tmp_path / "sts-train.csv"]]
-    for row, message in (
-        ("news\tafp\t2013\t1\t2.5\ta\n", "line 1: 6 columns instead of 7"),
-        ("news\tafp\t2013\t1\t5.5\ta\tb\n", "line 1: no column 'sentence1'"),
-        (rows + "news\tafp\t2013\t1\t5\ta\n", "line 3: 6 columns instead of 7"),
-    ):
-        refused(message, read_examples, write(tmp_path, "dev.tsv", row), task, wants_labels=False)
+    assert learned(examples, "STS-B").tolist() == [2.5, 5.0]
 
 
 def test_pairs_and_numbers_of_ones_own(tmp_path):
@@ -219,55 +185,65 @@ def test_pairs_and_numbers_of_ones_own(tmp_path):
     assert half.texts == (["\ufffd"],), "half a character of UTF-16 is none"
 
 
+# --- Refusals ------------------------------------------------------------------------------------
+
+STS, RTE = "sentence1 | sentence2 | score\n", "index | sentence1 | sentence2 | label\n"
 NUMBER = r"must be a number from -3.40282e\+38 to 3.40282e\+38, with a decimal point"
+STS_ROW = "news | afp | 2013 | 1"
+# task, name, content with | for tabs, words
+REFUSED = [
+    ("RTE", "x.tsv", "", "is empty"),
+    ("RTE", "x.tsv", RTE, "holds no record"),
+    ("MNLI", "x.tsv", f"{MNLI_HEADER}gold_label\n{MNLI_LINE}-\n", "holds no record .*; 1 .* labelled '-', left out"),
+    ("RTE", "x.tsv", "index | sentence1\n1 | a\n", "line 1: no column 'sentence2' in 'index . sentence1'; RTE reads"),
+    ("CoLA", "x.tsv", "index | sentence\n1 | a\n", "line 1: no column 'label' .* other names use --task_name=custom"),
+    ("RTE", "x.tsv", RTE + "0 | a | b | entailment\n1 | a | b\n", "line 3: 3 columns .* of 4 .--quoting .*; correct"),
+    ("RTE", "x.tsv", RTE + "0 | a | b | yes\n", "line 2: the label is 'yes': must be one of entailment, not_ent"),
+    ("RTE", "x.tsv", "sentence1 | sentence2 | label | label\na | b | 0 | 0\n", "the column 'label' occurs twice"),
+    ("CoLA", "x.tsv", "a | 1\nb | 0\nc | 2\n", "line 3: the label is '2': must be one of 0, 1"),
+    ("CoLA", "x.tsv", "a | b\nc | d\n", "has no header, and 0 of its 2 columns hold 0 or 1"),
+    ("CoLA", "x.tsv", "a | 1 | 0\nc | 1 | 1\n", "has no header, and 2 of its 3 columns hold 0 or 1"),
+    ("STS-B", "x.tsv", STS + "a | b | 5.5\n", "line 2: the label is '5.5': must be a number from 0 to 5"),
+    ("STS-B", "x.tsv", STS + "a | b | nan\n", "line 2: the label is 'nan': must be a number from 0"),
+    ("STS-B", "x.tsv", f"{STS_ROW} | 2.5 | a\n", "line 1: 6 columns instead of 7"),
+    ("STS-B", "x.tsv", f"{STS_ROW} | 5.5 | a | b\n", "line 1: no column 'sentence1'"),
+    ("STS-B", "x.tsv", f"{STS_ROWS}{STS_ROW} | 5 | a\n", "line 3: 6 columns instead of 7"),
+    (NAMED, "x.csv", "3,a\n", "line 1: 2 columns instead of 3"),
+    (NAMED, "x.csv", "3,a,b\n4,c\n", "line 2: 2 columns instead of 3"),
+    (NAMED, "x.csv", "Kind,Title,Text\n3,a,b\n", "line 1 names the columns itself; leave --columns out"),
+    (NAMED, "x.jsonl", '{"kind": "3"}\n', "holds JSON, .* leave --quoting and --columns out"),
+    (OWN_NUMBER, "x.csv", "text,kind\na,7\na,1e39\n", f"line 3: the label is '1e39': {NUMBER}"),
+    (OWN_NUMBER, "x.csv", f"text,kind\na,{'9' * 5000}\na,1\n", f"line 2: the label is '99.*: {NUMBER}"),
+    (OWN_NUMBER, "x.csv", "text,kind\na,1\na,3;5\n", f"line 3: the label is '3;5': {NUMBER}"),
+    (OWN_NUMBER, "x.csv", "text,kind\na,2\na,2.0\n", "all labels are '2': nothing to learn"),
+    (OF_TWO, "x.csv", "text,kind\na,x\na,x\n", "all labels are 'x'"),
+    (OF_TWO, "x.csv", "text,kind\na,x\na,z\n", "line 3: the label is 'z': must be one of x, y"),
+    (OWN, "x.txt", "text | kind", "the name must say its format: .tsv .*, .csv .*, or .jsonl.*rename it"),
+    (OWN, "x.csv.gz", "text,kind", "the name must say its format.*or unpack"),
+    (OWN, "x.csv", "\ufefftext;kind\r\na, b;c\r\n", "no column .* in 'text;kind'; .* a .csv has commas"),
+    (OWN, "x.tsv", "Text,Kind\na,c\n", "no column .* in 'text,kind'; .* a .tsv tabs"),
+    (OWN, "x.csv", '"3","a b."\n"1","b"\n', "no column 'text' .* without a header, --columns"),
+    (OWN, "x.csv", "texts,kind\na,b\n", "line 1: no column 'text' .*; custom reads text, kind; .* --text_columns"),
+    (OWN, "x.tsv", '"text" | "kind"\n"a | b\nc" | "d"\n', "no column .* --quoting=csv takes quotation marks off"),
+    (OWN, "x.json", '[{"text": "a", "kind": 1}]', r"line 1 holds no JSON object.*jq -c '.\[\]' .* lines of a list"),
+    (OWN, "x.json", '{\n "text": "a"\n}', "line 1 is not valid JSON.*jq -c . of objects that go over several lines"),
+    (OWN, "x.csv", 'text,kind\na,b\n"c" d,b\n', "line 3: .*; quotation marks must enclose .*--quoting=none"),
+    (OWN, "x.csv", 'text,kind\na,b\n"c,b\nd,e\n', "line 3: .*; quotation marks must enclose"),
+    (OWN, "x.csv", "text,kind\na,b\nc,\n", "line 3: kind is '': a label must not be empty"),
+    (OWN, "x.jsonl", '{"text": "a", "kind": "b"}\n{"text": "a"}\n', "line 2: kind is null, or missing"),
+    (OWN, "x.jsonl", '{"text": ["a"], "kind": "b"}\n', "line 1: text is .*; it must be a text"),
+    (OWN, "x.jsonl", '{"text": "a", "kind": "\\ud83d"}\n', "line 1: kind is .*half of a UTF-16 pair"),
+    (OWN, "x.tsv", "text | kind\na | b\0\n", "line 2: kind is .*control characters"),
+    (OWN, "x.jsonl", '{"text": "a", "kind": 0, "kind": 1}\n', "line 1: the field 'kind' occurs twice"),
+    (OWN, "x.jsonl", "", "holds no record"),
+    (OWN, "x.jsonl", '{"text": "a", "kind": NaN}\n', "line 1: kind is NaN, .* it must be"),
+]
 
 
-@pytest.mark.parametrize(
-    "task, labels, message",
-    [
-        (OWN_NUMBER, ["7", "1e39"], f"line 3: the label is '1e39': {NUMBER}"),
-        (OWN_NUMBER, ["9" * 5000, "1"], f"line 2: the label is '99.*: {NUMBER}"),
-        (OWN_NUMBER, ["1", "3;5"], f"line 3: the label is '3;5': {NUMBER}"),
-        (OWN_NUMBER, ["2", "2.0"], "all labels are '2': nothing to learn"),
-        (OF_TWO, ["x", "x"], "all labels are 'x'"),
-        (OF_TWO, ["x", "z"], "line 3: the label is 'z': must be one of x, y"),
-    ],
-)
-def test_labels_that_are_refused(tmp_path, task, labels, message):
-    examples = own(tmp_path, "own.csv", "".join(f"{row}\n" for row in ("text,kind", *(f"a,{each}" for each in labels))))
-    refused(f"own.csv.*{message}", lambda: check_variety(examples, targets(examples, task)))
-
-
-@pytest.mark.parametrize(
-    "name, content, message",
-    [
-        ("own.txt", "text\tkind", "the name must say its format: .tsv .*, .csv .*, or .jsonl.*rename it"),
-        ("own.csv.gz", "text,kind", "the name must say its format.*or unpack"),
-        ("own.csv", "\ufefftext;kind\r\na, b;c\r\n", "no column .* in 'text;kind'; .* a .csv has commas"),
-        ("own.tsv", "Text,Kind\na,c\n", "no column .* in 'text,kind'; .* a .tsv tabs"),
-        ("own.csv", '"3","a b."\n"1","b"\n', "no column 'text' .* without a header, --columns"),
-        ("own.json", '[{"text": "a", "kind": 1}]', r"line 1 holds no JSON object.*jq -c '.\[\]' .* lines of a list"),
-        ("own.json", '{\n "text": "a"\n}', "line 1 is not valid JSON.*jq -c . of objects that go over several lines"),
-        (
-            "own.csv",
-            "texts,kind\na,b\n",
-            "line 1: no column 'text' in 'texts . kind'; custom reads text, kind; .* --text_columns",
-        ),
-        ("own.csv", 'text,kind\na,b\n"c" d,b\n', "line 3: .*; quotation marks must enclose .*--quoting=none"),
-        ("own.csv", 'text,kind\na,b\n"c,b\nd,e\n', "line 3: .*; quotation marks must enclose"),
-        ("own.csv", "text,kind\na,b\nc,\n", "line 3: kind is '': a label must not be empty"),
-        ("own.jsonl", '{"text": "a", "kind": "b"}\n{"text": "a"}\n', "line 2: kind is null, or missing"),
-        ("own.jsonl", '{"text": ["a"], "kind": "b"}\n', "line 1: text is .*; it must be a text"),
-        ("own.jsonl", '{"text": "a", "kind": "\\ud83d"}\n', "line 1: kind is .*half of a UTF-16 pair"),
-        ("own.tsv", "text\tkind\na\tb\0\n", "line 2: kind is .*control characters"),
-        ("own.jsonl", '{"text": "a", "kind": 0, "kind": 1}\n', "line 1: the field 'kind' occurs twice"),
-        ("own.jsonl", "", "holds no record"),
-        ("own.jsonl", '{"text": "a", "kind": NaN}\n', "line 1: kind is NaN, .* it must be"),
-        ("own.tsv", '"text"\t"kind"\n"a\tb\nc"\t"d"\n', "no column .* --quoting=csv takes quotation marks off"),
-    ],
-)
-def test_own_files_that_are_refused(tmp_path, name, content, message):
-    refused(f"{name}.*{message}", lambda: find_labels(own(tmp_path, name, content)))
+@pytest.mark.parametrize("task, name, content, message", REFUSED, ids=[message for *_, message in REFUSED])
+def test_what_cannot_be_trained_on_is_refused(tmp_path, task, name, content, message):
+    path = write(tmp_path, name, content.replace(" | ", "\t"))
+    refused(f"{name}.*{message}", lambda: learned(read_file(path, task), task))
 
 
 # --- Quoting -------------------------------------------------------------------------------------
@@ -282,28 +258,29 @@ PLAIN = {
 }
 
 
-def table(texts, delimiter="\t", reverse=False):
-    columns = [("text", "kind"), *((text, str(number % 2)) for number, text in enumerate(texts))]
-    return "".join(delimiter.join(row[::-1] if reverse else row) + "\n" for row in columns)
+def rows_of(texts, reverse):
+    """With a header, and the labels 0 and 1 by turns; `reverse`: before the texts."""
+    rows = [("text", "kind"), *((text, str(number % 2)) for number, text in enumerate(texts))]
+    return [row[::-1] if reverse else row for row in rows]
 
 
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("form", PLAIN)
 def test_plain_quotation_marks_swallow_no_record(tmp_path, form, reverse):
     texts = ["a", PLAIN[form][0], "b", PLAIN[form][1], "c", "d"]
-    path = write(tmp_path, "own.tsv", table(texts, reverse=reverse))
+    content = "".join("\t".join(row) + "\n" for row in rows_of(texts, reverse))
     for quoting in (None, "none"):
-        assert list(read_examples(path, OWN, wants_labels=True, quoting=quoting).texts[0]) == texts
+        assert own(tmp_path, "own.tsv", content, quoting=quoting).texts == (texts,)
     doubtful = form in ("closed two lines below", "around the whole")
     note = "its quotation marks are taken as text; --quoting=csv reads them by CSV's rules"
-    assert notes(read_examples(path, OWN, wants_labels=True))[:-1] == [note] * doubtful
+    assert notes(own(tmp_path, "own.tsv", content))[:-1] == [note] * doubtful
 
 
 def test_one_column_of_plain_text(tmp_path):
     task = custom_task("text", None, False)
-    path = write(tmp_path, "new.tsv", 'text\n" a\nb\nc "\n')
-    assert read_examples(path, task, wants_labels=False).texts == (['" a', "b", 'c "'],)
-    assert read_examples(path, task, wants_labels=False, quoting="csv").texts == ([" a\nb\nc "],)
+    for quoting, texts in ((None, ['" a', "b", 'c "']), ("csv", [" a\nb\nc "])):
+        examples = own(tmp_path, "new.tsv", 'text\n" a\nb\nc "\n', task, wants_labels=False, quoting=quoting)
+        assert examples.texts == (texts,)
 
 
 WRITTEN = (["a", 'he said "so"', "b"], ["a", "two\nlines", "b"], ["a", "a\ttab", "b"], ['"', '""', "a\n\n"])
@@ -314,10 +291,8 @@ WRITTEN = (["a", 'he said "so"', "b"], ["a", "two\nlines", "b"], ["a", "a\ttab",
 @pytest.mark.parametrize("texts", WRITTEN)
 def test_what_the_csv_module_and_pandas_write_is_known_by_its_content(tmp_path, texts, style, reverse):
     with open(tmp_path / "own.tsv", "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, delimiter="\t", quoting=style, lineterminator="\n")
-        for row in (("text", "kind"), *((text, str(number % 2)) for number, text in enumerate(texts))):
-            writer.writerow(row[::-1] if reverse else row)
-    examples = read_examples(tmp_path / "own.tsv", OWN, wants_labels=True)
+        csv.writer(file, delimiter="\t", quoting=style, lineterminator="\n").writerows(rows_of(texts, reverse))
+    examples = read_file(tmp_path / "own.tsv", OWN)
     assert (examples.texts[0], examples.labels) == (texts, ["0", "1", "0"])
     num_broken = sum("\n" in text for text in texts)
     assert notes(examples)[:-1] == [
@@ -328,8 +303,8 @@ def test_what_the_csv_module_and_pandas_write_is_known_by_its_content(tmp_path, 
 
 def test_quoting_of_glues_files_and_of_json(tmp_path):
     lines = ("sentence | label", '"he said ""so""" | 1')
-    assert read(tmp_path, "SST-2", *lines)[1].texts == (['"he said ""so"""'],)
-    assert read(tmp_path, "SST-2", *lines, quoting="csv")[1].texts == (['he said "so"'],)
+    assert read(tmp_path, "SST-2", *lines).texts == (['"he said ""so"""'],)
+    assert read(tmp_path, "SST-2", *lines, quoting="csv").texts == (['he said "so"'],)
     refused("own.jsonl holds JSON", own, tmp_path, "own.jsonl", "{}", quoting="csv")
 
 
@@ -363,37 +338,29 @@ def test_empty_texts_are_kept_and_counted(tmp_path):
 JUNK = (*b'\n \t \t\t\n " { [] null\n \xff\xfe \x00 \xef\xbb\xbf 1\t0\n \r'.split(b" "), b"")
 
 
-def changed(chooser, good):
-    """The bytes with a piece of junk in place of a few of them."""
-    start = int(chooser.integers(len(good)))
-    return good[:start] + chooser.choice(np.array(JUNK, object)) + good[start + int(chooser.integers(9)) :]
-
-
 @pytest.mark.parametrize(
-    "task, name", [("CoLA", "x.tsv"), ("RTE", "x.tsv"), (OWN, "x.csv"), (OWN, "x.tsv"), (OWN, "x.jsonl")]
+    "task, name, good",
+    [
+        ("CoLA", "x.tsv", "a\t1\tx\tthe cat\nb\t0\t*\tcat the\n"),
+        ("RTE", "x.tsv", "index\tsentence1\tsentence2\tlabel\n0\ta\tb\tentailment\n1\tc\td\tnot_entailment\n"),
+        (OWN, "x.csv", 'kind,text\ngood,"a ""b"", c"\nbad,d\n'),
+        (OWN, "x.tsv", 'kind\ttext\ngood\t"a ""b"", c"\nbad\td\n'),
+        (OWN, "x.jsonl", '{"text": "a", "kind": "good"}\n{"text": "b", "kind": "bad"}\n'),
+    ],
 )
-def test_damaged_files_are_refused_or_read(tmp_path, task, name):
-    good = {
-        "CoLA": "a\t1\tx\tthe cat\nb\t0\t*\tcat the\n",
-        "RTE": "index\tsentence1\tsentence2\tlabel\n0\ta\tb\tentailment\n1\tc\td\tnot_entailment\n",
-        "x.csv": 'kind,text\ngood,"a ""b"", c"\nbad,d\n',
-        "x.tsv": 'kind\ttext\ngood\t"a ""b"", c"\nbad\td\n',
-        "x.jsonl": '{"text": "a", "kind": "good"}\n{"text": "b", "kind": "bad"}\n',
-    }[task if isinstance(task, str) else name].encode()
-    chooser, num_refused = np.random.default_rng(0), 0
-    task = find_task(task) if isinstance(task, str) else task
-    cases = [*JUNK, *(changed(chooser, good) for _ in range(200))]
+def test_damaged_files_are_refused_or_read(tmp_path, task, name, good):
+    """With a piece of junk in place of a few bytes."""
+    whole, path, num_refused = good.encode(), tmp_path / name, 0
+    cases = [whole[:place] + junk + whole[place + place % 9 :] for place in range(0, len(whole), 5) for junk in JUNK]
     for content in cases:
-        (tmp_path / name).write_bytes(content)
-        for wants_labels in (True, False):
-            try:
-                examples = read_examples(tmp_path / name, task, wants_labels=wants_labels)
-                if wants_labels:
-                    targets(examples, dataclasses.replace(task, labels=task.labels or find_labels(examples)))
-            except UserError as error:
-                assert str(tmp_path / name) in str(error) and "\n" not in str(error)
-                num_refused += 1
-    assert 0.1 < num_refused / len(cases) / 2 < 1
+        path.write_bytes(content)
+        try:
+            read_file(path, task, wants_labels=False)
+            learned(read_file(path, task), task)
+        except UserError as error:
+            assert str(path) in str(error) and "\n" not in str(error)
+            num_refused += 1
+    assert 0.1 < num_refused / len(cases) < 1
 
 
 def test_fields_of_json_that_are_not_read_are_named(tmp_path):
@@ -401,3 +368,53 @@ def test_fields_of_json_that_are_not_read_are_named(tmp_path):
     assert notes(own(tmp_path, "own.jsonl", row, wants_labels=False))[0] == (
         "fields with text that are not read: 'body' (1)"
     )
+
+
+# --- Tasks and their files ------------------------------------------------------------------------
+
+
+def test_names_in_any_case_and_the_nearest_for_others():
+    assert [find_task(name).name for name in ("cola", "MRPC", "Sst-2", "stsb")] == ["CoLA", "MRPC", "SST-2", "STS-B"]
+    refused("--task_name=MRCP: must be one of CoLA, .*, custom; did you mean MRPC?", find_task, "MRCP")
+    refused("WNLI, ChemProt, custom$", find_task, "xyz")
+    assert {name for task in TASKS for name in find_task(task).metrics} <= METRICS.keys()
+
+
+def test_files_of_a_folder_or_as_given(tmp_path):
+    mrpc, mnli, cola = map(find_task, ("MRPC", "MNLI", "CoLA"))
+    raw = write_lines(tmp_path / "msr_paraphrase_train.txt", "x")
+    assert find_files(mrpc, TRAIN, str(tmp_path), None) == {TRAIN: [raw]}
+    processed = write_lines(tmp_path / "train.tsv", "x")
+    assert find_files(mrpc, TRAIN, str(tmp_path), None) == {TRAIN: [processed]}
+    assert find_files(cola, TRAIN, None, str(raw)) == {TRAIN: [raw]}
+    parts = {f"eval_{part}": [write_lines(tmp_path / f"dev_{part}.tsv", "x")] for part in ("matched", "mismatched")}
+    assert find_files(mnli, EVAL, str(tmp_path), None) == parts
+    sts = write_lines(tmp_path / "sts/sts-train.csv", "x")
+    assert find_files(find_task("STS-B"), TRAIN, str(sts.parent), None) == {TRAIN: [sts]}
+    folder, absent = str(tmp_path / "sub"), str(tmp_path / "absent.tsv")
+    for message, *arguments in (
+        ("has no test_matched.tsv; name a file with --predict_file, .* MNLI", mnli, PREDICT, str(tmp_path), None),
+        ("has no dev.tsv; .* --action text_formatting --dataset ChemProt", find_task("chemprot"), EVAL, folder, None),
+        ("--data_dir, or --eval_file, is required", cola, EVAL, None, None),
+        ("absent.tsv does not exist; name a file with --train_file", cola, TRAIN, None, absent),
+        ("is not a file", cola, TRAIN, None, str(tmp_path)),
+        ("has no train.tsv or train.csv or train.jsonl; .*another folder$", OWN, TRAIN, folder, None),
+    ):
+        refused(message, find_files, *arguments)
+
+
+@pytest.mark.parametrize(
+    "columns, label", [(None, "c"), ("", "c"), ("a,", "c"), ("a,b,d", "c"), ("a,a", "c"), ("a,c", "c")]
+)
+def test_columns_of_ones_own_must_be_named(columns, label):
+    refused("needs the name of one column, or of two", custom_task, columns, label, False)
+
+
+def test_labels_without_a_score_are_some_of_the_labels():
+    task = dataclasses.replace(custom_task("a", "b", False, "none,other"), labels=("none", "other", "yes"))
+    task.check_unscored()
+    assert task.no_score_for == ("none", "other") and find_task("ChemProt").no_score_for == ("false",)
+    for labels in (("none", "other"), ("none", "yes")):
+        other = dataclasses.replace(task, labels=labels)
+        refused(f"=none,other: must be some labels, not all: {', '.join(labels)}$", other.check_unscored)
+    refused("--no_score_for=none is for labels, not for --regression", custom_task, "a", "b", True, "none")

@@ -8,15 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
 from bert_tf.model.heads import ClassifierModel
-from bert_tf.run.checkpoint import PREFIX, CheckpointFolder
 from bert_tf.tasks.finetuning import EVAL, PREDICT, TRAIN
 from bert_tf.tasks.glue.metrics import describe_predictions
 from bert_tf.tasks.glue.task import GlueTask
 from bert_tf.tasks.glue.tasks import custom_task, find_files, find_task
-from tests.glue_data import BAD, GOOD, write_cola, write_lines, write_model
+from tests.exported import write_run
+from tests.glue_data import BAD, GOOD, VOCAB, write_cola, write_lines, write_model
 from tests.jobs import events, scores_in, short_training, small_job
 from tests.refusals import refused
 
@@ -82,16 +81,12 @@ def test_scoring_and_predicting_later_gives_the_same(finished, data, tmp_path, c
     assert "dev.tsv: 8 rows (1: 4, 0: 4)" in capsys.readouterr().out
 
 
-def save_untrained(folder, data, task, task_file="task.json", seed=0):
+def save_untrained(folder, data, task, task_file="task.json"):
     """A run folder with a checkpoint of a model for the task, as new."""
     config = BertConfig.from_json_file(data / "model/bert_config.json")
-    model = ClassifierModel(config, task.num_classes, seed=seed)
-    companions = {name: (data / "model" / name).read_text() for name in ("bert_config.json", "vocab.txt")}
-    companions[task_file] = json.dumps(
-        {"task_name": task.name, "labels": task.labels, "is_regression": task.is_regression}
-    )
-    run = CheckpointFolder(folder / "checkpoints", keep=1, vocab_size=config.vocab_size, companions=companions)
-    run.save(5, model.variables, {})
+    described = {"task_name": task.name, "labels": task.labels, "is_regression": task.is_regression}
+    companions, model = {task_file: json.dumps(described)}, ClassifierModel(config, task.num_classes)
+    write_run(folder, model.variables, config=config, vocab=VOCAB, companions=companions)
     return folder
 
 
@@ -143,29 +138,28 @@ def write_own(path, *rows):
 def test_own_labels_are_kept_beside_the_weights(data, tmp_path):
     rows = [(text, kind) for kind, texts in (("bad order", BAD), ("fine", GOOD), ("odd", GOOD[:1])) for text in texts]
     write_own(tmp_path / "own/train.jsonl", *rows)
-    once = settings(num_train_epochs=1.0)
-    run_dir = tmp_path / "run"
+    once, run_dir = settings(num_train_epochs=1.0), tmp_path / "run"
     assert job(data, run_dir, (TRAIN,), task=OWN, folder=tmp_path / "own", training=once).run()
     assert json.loads((run_dir / "task.json").read_text())["labels"] == ["bad order", "fine", "odd"]
-    files = {PREDICT: [write_own(tmp_path / "new.jsonl", ("the cat", None), ("sat the", None))]}
-    own = custom_task("text", None, False)
-    assert trained_job(data, run_dir, (), task=own, files=files).run()
+    new = {PREDICT: [write_own(tmp_path / "new.jsonl", ("the cat", None), ("sat the", None))]}
+    assert trained_job(data, run_dir, (), task=custom_task("text", None, False), files=new).run()
     header, *lines = predictions(run_dir)
     assert header == ["index", "prediction", "bad order", "fine", "odd"]
     for line in lines:
         values = [float(value) for value in line[2:]]
         assert header[2 + int(np.argmax(values))] == line[1] and math.isclose(sum(values), 1, abs_tol=1e-5)
-    files = {PREDICT: [write_own(tmp_path / "pairs.jsonl", ("the cat", "sat"))]}
-    with pytest.raises(UserError, match="was fine-tuned on the text columns text, not on text, kind; name as many"):
-        trained_job(data, run_dir, (), task=custom_task("text,kind", None, False), files=files).run()
-    files = {EVAL: [write_own(tmp_path / "dev.jsonl", ("the cat", "fine"), ("sat the", "worse"))]}
+
+    pairs = {PREDICT: [write_own(tmp_path / "pairs.jsonl", ("the cat", "sat"))]}
+    dev = {EVAL: [write_own(tmp_path / "dev.jsonl", ("the cat", "fine"), ("sat the", "worse"))]}
+    nameless = save_untrained(tmp_path / "bare", data, find_task("RTE"), task_file="other.json")
+    message = "was fine-tuned on the text columns text, not on text, kind; name as many"
+    refused(message, trained_job(data, run_dir, (), task=custom_task("text,kind", None, False), files=pairs).run)
     message = "dev.jsonl, line 2: the label is 'worse': must be one of bad order, fine, odd"
-    refused(message, trained_job(data, run_dir, (), task=OWN, files=files).run)
+    refused(message, trained_job(data, run_dir, (), task=OWN, files=dev).run)
     message = r"was fine-tuned for custom \(bad order, fine, odd\), not for CoLA \(0, 1\)"
     refused(message, trained_job(data, run_dir, (EVAL,)).run)
-    model_dir = save_untrained(tmp_path / "bare", data, find_task("RTE"), task_file="other.json")
-    with pytest.raises(UserError, match="task.json, with the model's labels, does not exist"):
-        trained_job(data, model_dir, (), task=OWN, files=files).run()
+    message = "task.json, with the model's labels, does not exist"
+    refused(message, trained_job(data, nameless, (), task=OWN, files=dev).run)
 
 
 def test_relations_are_scored_without_the_class_of_none(data, tmp_path):
@@ -187,10 +181,6 @@ def test_relations_are_scored_without_the_class_of_none(data, tmp_path):
     names = ("precision", "recall", "f1")
     of_each = [f"{prefix}{name}" for prefix in ("", *(f"{label}_" for label in scored)) for name in names]
     assert list(scores) == ["accuracy", *of_each, "eval_loss", "global_step"]
-
-
-def newest(model_dir):
-    return max((model_dir / "checkpoints").glob("ckpt-*")) / PREFIX
 
 
 def test_a_label_of_evaluation_is_checked_before_the_training(data, tmp_path):

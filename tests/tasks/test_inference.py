@@ -11,11 +11,10 @@ from bert_tf.interchange.heads import SPANS, TOKENS
 from bert_tf.interchange.initialise import find_weights
 from bert_tf.model.heads import PretrainingModel, SpanModel
 from bert_tf.ranks.workers import Workers
-from bert_tf.run.checkpoint import CheckpointFolder
-from bert_tf.tasks.predict import NO_LOGIT, Predicted, Predictor, compile_model
+from bert_tf.tasks.predict import NO_LOGIT, Predicted, Predictor
 from bert_tf.tasks.weights import find_trained_weights, load_trained_weights
+from tests.exported import write_run
 from tests.refusals import refused
-from tests.small_models import small_config
 from tests.squad_data import write_squad
 
 
@@ -79,16 +78,6 @@ def test_every_row_once_in_order_with_few_shapes(num_rows, batch_size):
     assert len(predicted.batch_secs) == len(compute.shapes) - len(lengths)
 
 
-def test_outputs_that_have_no_positions_and_models_of_one_length():
-    compute = Echo()
-    pooling = predictor(lambda features: [compute(features)[0][:, 0]], 4, by_position=False)
-    (pooled,) = pooling.compute_all(rows_of(20)).outputs
-    np.testing.assert_array_equal(pooled, 2.0 * (np.arange(20) + 1))
-    compute = Echo()
-    predictor(compute, 4, rows_per_compilation=None).compute_all(rows_of(20))
-    assert set(compute.shapes) == {(4, MAX_LENGTH)}
-
-
 def test_what_was_predicted_last_is_kept_until_the_next_update():
     compute = Echo()
     made, rows = predictor(compute, 4), rows_of(20)
@@ -144,38 +133,20 @@ def test_speed_is_shown_in_words_that_scripts_know():
     assert Predicted((), [], 6).describe_speed() == [] and Predicted((), [], 6).speed() == {}
 
 
-def test_a_model_answers_alike_in_rows_of_any_length():
-    config = small_config(600, positions=512)
-    model = SpanModel(config, seed=1)
-    made = [predictor(compile_model(model), 8, rows_per_compilation=cost) for cost in (8, None)]
-    assert len(made[0].batches(NUM_TOKENS[:300])) > 2
-    by_length, whole = (each.compute_all(rows_of(300)) for each in made)
-    is_token = np.arange(MAX_LENGTH) < NUM_TOKENS[:300, None]
-    for mine, theirs in zip(by_length.outputs, whole.outputs):
-        np.testing.assert_allclose(mine[is_token], theirs[is_token], atol=1e-5)
-
-
-def save(folder, model, config):
-    (folder / "checkpoints").parent.mkdir(exist_ok=True)
-    checkpoints = CheckpointFolder(folder / "checkpoints", keep=1, vocab_size=config.vocab_size, companions={})
-    return checkpoints.save(5, model.variables, {})
-
-
 def test_which_weights_predict(tmp_path):
     """They must be complete."""
     config = BertConfig.from_json_file(write_squad(tmp_path) / "bert_config.json")
     trained, model = SpanModel(config, seed=1), SpanModel(config, seed=2)
-    fine_tuned = save(tmp_path / "tuned", trained, config)
-    pretrained = save(tmp_path / "pretrained", PretrainingModel(config, seed=1), config)
-    empty = tmp_path / "empty"
+    tuned, pretrained, empty = (tmp_path / name for name in ("tuned", "pretrained", "empty"))
+    fine_tuned = write_run(tuned, trained.variables, update=5, config=config)
+    write_run(pretrained, PretrainingModel(config, seed=1).variables, config=config)
     # What was fine-tuned is used; what was only pre-trained is where a run started from.
-    assert find_trained_weights(empty, str(tmp_path / "tuned"), SPANS).folder == fine_tuned
-    assert find_trained_weights(tmp_path / "tuned", str(tmp_path / "pretrained"), SPANS).folder == fine_tuned
-    assert find_trained_weights(tmp_path / "tuned", None, SPANS).folder == fine_tuned
-    refused("has no question answering head", find_trained_weights, empty, str(tmp_path / "pretrained"), SPANS)
+    for model_dir, start in ((empty, str(tuned)), (tuned, str(pretrained)), (tuned, None)):
+        assert find_trained_weights(model_dir, start, SPANS).folder == fine_tuned
+    refused("has no question answering head", find_trained_weights, empty, str(pretrained), SPANS)
     refused("holds no checkpoint to predict with", find_trained_weights, empty, None, SPANS)
     other = "--model_dir=.*tuned has no token classification head .* but is a BertForQuestionAnswering; fine-tune"
-    refused(other, find_trained_weights, tmp_path / "tuned", None, TOKENS)
+    refused(other, find_trained_weights, tuned, None, TOKENS)
 
     assert load_trained_weights(find_weights(fine_tuned), model, SPANS) == 5
     for mine, theirs in zip(model.variables, trained.variables):

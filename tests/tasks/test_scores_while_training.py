@@ -7,13 +7,9 @@ import warnings
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from bert_tf.base.tensorflow import keras
 from bert_tf.interchange.initialise import find_weights
 from bert_tf.interchange.pretrained import from_pretrained
-from bert_tf.model.backends.plain import Plain
-from bert_tf.model.losses import ClassificationObjective, WeightedClassificationObjective
 from bert_tf.run.checkpoint import PREFIX
 from bert_tf.run.evaluations import EVALUATIONS
 from bert_tf.tasks.glue.classes import weights_of
@@ -132,37 +128,12 @@ def test_two_ranks_score_and_stop_as_one(folders, tmp_path):
 
 # --- Class weights -----------------------------------------------------------------------------------
 
-LOGITS = np.array([[1.0, 0.5, -1.0], [0.2, 0.1, 0.9], [0.0, 3.0, 0.0], [0.4, 0.3, 0.2]], np.float32)
-FEATURES = {"labels": tf.constant([0, 2, 0, 1]), "example_weights": tf.constant([1.0, 1.0, 1.0, 0.0])}
-
-
-class Fixed:
-    """A model whose outputs are `LOGITS`."""
-
-    backend = Plain()
-
-    def __call__(self, features, dropout):
-        return tf.constant(LOGITS)
-
-
-def test_the_loss_is_keras_weighted_one_and_the_accuracy_has_no_weights():
-    weights_C = np.array([0.5, 1.0, 4.0])
-    (loss,), (_, correct) = WeightedClassificationObjective(weights_C)(Fixed(), FEATURES, None)
-    sample_weights = weights_C[FEATURES["labels"].numpy()] * FEATURES["example_weights"].numpy()
-    crossentropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")
-    assert float(loss) == pytest.approx(float(np.sum(crossentropy(FEATURES["labels"], LOGITS) * sample_weights)))
-    (plain,), (_, plain_correct) = ClassificationObjective()(Fixed(), FEATURES, None)
-    assert float(correct) == float(plain_correct) == 2 and float(plain) != pytest.approx(float(loss))
-    (ones,), _ = WeightedClassificationObjective(np.ones(3))(Fixed(), FEATURES, None)
-    assert float(ones) == float(plain)
-
 
 def test_balanced_weights_and_those_of_a_file(tmp_path):
-    targets = np.array([0] * 6 + [2] * 3)  # none is of the class 1
+    targets, file = np.array([0] * 6 + [2] * 3), tmp_path / "weights.json"  # none is of the class 1
     weights_C = weights_of(BALANCED, "abc", targets)
     np.testing.assert_allclose(weights_C[[0, 2]], [9 / (2 * 6), 9 / (2 * 3)])  # n / (classes x count), as scikit-learn
     assert weights_C[targets].mean() == 1
-    file = tmp_path / "weights.json"
     file.write_text('{"c": 3, "a": 1, "b": 0.5}')
     assert weights_of(str(file), "abc", targets).tolist() == [1, 0.5, 3]
     for wrong in ("", ', "c": 1, "d": 1', ', "c": 0', ', "c": "1"'):

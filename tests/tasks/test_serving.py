@@ -12,11 +12,11 @@ from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.saved_model import load_exported, triton_config
 from bert_tf.model.heads import SpanModel
 from bert_tf.ranks.workers import Workers
-from bert_tf.run.checkpoint import CheckpointFolder
 from bert_tf.tasks.job import export_task, predict_with_export
 from bert_tf.tasks.prompt import typed_lines
 from bert_tf.tasks.squad.settings import DecodeSettings, FeatureSettings, SquadOptions
 from bert_tf.tasks.squad.task import SquadTask
+from tests.exported import write_run
 from tests.jobs import from_checkpoint, short_training, typed
 from tests.refusals import refused
 from tests.squad_data import GOLDEN, write_squad
@@ -28,9 +28,7 @@ def trained(tmp_path_factory):
     """A folder with questions, and a run folder (random weights answer just as well)."""
     folder = write_squad(tmp_path_factory.mktemp("trained"), hidden_size=32)
     config = BertConfig.from_json_file(folder / "bert_config.json")
-    companions = {name: (folder / name).read_text() for name in ("bert_config.json", "vocab.txt")}
-    run = CheckpointFolder(folder / "run/checkpoints", keep=1, vocab_size=config.vocab_size, companions=companions)
-    run.save(7, SpanModel(config, seed=3).variables, {})
+    write_run(folder / "run", SpanModel(config, seed=3).variables, update=7, config=config, vocab=GOLDEN["vocab"])
     return folder
 
 
@@ -83,16 +81,14 @@ def test_an_export_alone_gives_the_same_answers(trained, predicted, exported, tm
 
 def test_signature_and_settings_say_what_a_server_needs(exported):
     model = load_exported(exported, "squad")
-    inputs = model.signature.structured_input_signature[1]
-    assert {name: (spec.shape.as_list(), spec.dtype.name) for name, spec in inputs.items()} == {
-        name: ([None, 48], "int32") for name in ("input_ids", "input_mask", "segment_ids")
-    }
-    outputs = model.signature.structured_outputs
-    assert {name: (spec.shape.as_list(), spec.dtype.name) for name, spec in outputs.items()} == {
-        name: ([None, 48], "float32") for name in ("start_logits", "end_logits")
-    }
-    assert model.settings["doc_stride"] == 12 and model.settings["do_lower_case"] is True
-    assert model.settings["updates_applied"] == 7
+    for tensors, names, dtype in (
+        (model.signature.structured_input_signature[1], ("input_ids", "input_mask", "segment_ids"), "int32"),
+        (model.signature.structured_outputs, ("start_logits", "end_logits"), "float32"),
+    ):
+        found = {name: (spec.shape.as_list(), spec.dtype.name) for name, spec in tensors.items()}
+        assert found == dict.fromkeys(names, ([None, 48], dtype))
+    expected = {"doc_stride": 12, "do_lower_case": True, "updates_applied": 7}
+    assert {name: model.settings[name] for name in expected} == expected
     assert BertConfig.from_json_file(exported / "bert_config.json").vocab_size == len(GOLDEN["vocab"])
 
 
@@ -118,28 +114,37 @@ def test_nothing_is_overwritten_and_what_is_no_export_is_refused(trained, export
     for folder in (tmp_path / "absent", trained):
         about = job(trained, tmp_path / f"of_{folder.name}", init_checkpoint=None)
         refused("settings.json cannot be read .*; write one with", predict_with_export, about, Workers(), folder)
-    whole = json.loads((exported / "settings.json").read_text())
-    *pieces, one, other = (exported / "vocab.txt").read_text(encoding="utf-8").splitlines()
-    swapped = "\n".join([*pieces, other, one]) + "\n"
-    for number, (file, content, message) in enumerate(
-        (
-            ("settings.json", {"task": "glue"}, "holds a model for 'glue', not for 'squad'"),
-            ("settings.json", {"max_query_length": "x"}, "settings.json: max_query_length=x: must be a whole number"),
-            ("settings.json", {"max_query_length": -1}, "settings.json: max_query_length=-1: must be .*; export"),
-            ("settings.json", {"max_seq_length": 10**30}, "settings.json has another max_seq_length than the model"),
-            ("vocab.txt", swapped, r"is not as it was exported \(vocab.txt does not match its sha256\); copy it again"),
-            ("vocab.txt", None, r"is not as it was exported \(.*vocab.txt cannot be read"),
-            ("settings.json", {"sha256": [1]}, "settings.json does not hold the sha256 of files by their names"),
-            ("1/model.savedmodel/saved_model.pb", "rubbish", "model.savedmodel cannot be read"),
-        )
-    ):
-        damaged = shutil.copytree(exported, tmp_path / f"damaged{number}")
-        if content is None:
-            (damaged / file).unlink()
-        else:
-            text = json.dumps({**whole, **content}) if isinstance(content, dict) else content
-            (damaged / file).write_text(text, encoding="utf-8")
-        refused(message, predict_with_export, job(trained, tmp_path / f"run{number}"), Workers(), damaged)
+
+
+def other_settings(**changes):
+    return lambda text: json.dumps({**json.loads(text), **changes})
+
+
+def last_two_swapped(text):
+    *pieces, one, other = text.splitlines()
+    return "\n".join([*pieces, other, one, ""])
+
+
+@pytest.mark.parametrize(
+    "file, change, message",
+    [
+        ("settings.json", other_settings(task="glue"), "holds a model for 'glue', not for 'squad'"),
+        ("settings.json", other_settings(max_query_length="x"), "max_query_length=x: must be a whole number"),
+        ("settings.json", other_settings(max_query_length=-1), "json: max_query_length=-1: must be .*; export"),
+        ("settings.json", other_settings(max_seq_length=10**30), "json has another max_seq_length than the model"),
+        ("settings.json", other_settings(sha256=[1]), "does not hold the sha256 of files by their names"),
+        ("vocab.txt", last_two_swapped, r"as it was exported \(vocab.txt does not match its sha256\); copy it again"),
+        ("vocab.txt", None, r"is not as it was exported \(.*vocab.txt cannot be read"),
+        ("1/model.savedmodel/saved_model.pb", lambda _: "rubbish", "model.savedmodel cannot be read"),
+    ],
+)
+def test_a_damaged_export_is_refused(trained, exported, tmp_path, file, change, message):
+    folder = shutil.copytree(exported, tmp_path / "damaged")
+    if change:
+        (folder / file).write_text(change((folder / file).read_text("utf-8", "replace")), encoding="utf-8")
+    else:
+        (folder / file).unlink()
+    refused(message, predict_with_export, job(trained, tmp_path / "run"), Workers(), folder)
 
 
 def test_questions_at_a_prompt(trained, predicted, tmp_path, monkeypatch, capsys):

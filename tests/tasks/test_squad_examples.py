@@ -27,6 +27,11 @@ def question(id_="q", text="Who?", answers=(("Rollo", 0),), **more):
     return {"id": id_, "question": text, **more, "answers": answers}
 
 
+def with_answers(tmp_path, context, answers):
+    """A question for each of the answers."""
+    return read(tmp_path, [question(str(number), answers=(each,)) for number, each in enumerate(answers)], context)
+
+
 def test_reads_questions_in_order_and_shares_the_paragraph(tmp_path):
     qas = [question("a"), question("b", answers=(("Norse", 15), ("the Norse", 11)))]
     first, second = read(tmp_path, qas)
@@ -114,9 +119,7 @@ def test_places_that_are_counted_in_code_units(tmp_path, unit, width):
     context = "\U0001f600\U0001f600哈哈哈哈哈是大大大的笑声"
     places = [("哈哈", 3), ("哈", 2), ("大", 9), ("\U0001f600", 1)]
     answers = [(text, len(context[:place].encode(unit)) // width) for text, place in places]
-    questions = [question(str(number), answers=(answer,)) for number, answer in enumerate(answers)]
-    questions += [question("wrong", answers=(("无", 3),)), question("negative", answers=(("大", -1),))]
-    examples = read(tmp_path, questions, context)
+    examples = with_answers(tmp_path, context, [*answers, ("无", 3), ("大", -1)])
     if width < 4:
         name = {2: "UTF-16 code units", 1: "bytes of UTF-8"}[width]
         message = f"train.json: 6 question.s. .* has an answer_start in {name}, of which .*; answer_start counts "
@@ -129,24 +132,25 @@ def test_places_that_are_counted_in_code_units(tmp_path, unit, width):
 
 def test_few_answers_that_depend_on_the_unit_are_left_out(tmp_path):
     """As in CMRC 2018: the file counts UTF-16 code units, and a few contexts hold a character of two."""
-    context = "河在山前。\U0001f600山山山在河前。"
     answers = [("河", 0), ("山", 2), ("前", 3), ("山", 8), ("河", 11)]  # the last two by code units
-    questions = [question(str(number), answers=(answer,)) for number, answer in enumerate(answers)]
-    sound, note = sound_answers(read(tmp_path, questions, context), "train.json")
+    sound, note = sound_answers(with_answers(tmp_path, "河在山前。\U0001f600山山山在河前。", answers), "train.json")
     assert [answer_range(example) for example in sound] == [(0, 1), (2, 3), (3, 4)]
     assert note.startswith("train.json: 2 question(s) left out: '3' has an answer_start in")
 
 
 def test_one_answer_does_not_decide_about_the_unit(tmp_path):
     """All are one character too far, of which one would be right in bytes."""
-    context = "The café by the old mill stands by the river."
-    answers = [("The", 1), ("café", 5), ("stands", 26)]
-    questions = [question(str(number), answers=(answer,)) for number, answer in enumerate(answers)]
-    sound, note = sound_answers(read(tmp_path, questions, context), "train.json")
+    context, answers = "The café by the old mill stands by the river.", [("The", 1), ("café", 5), ("stands", 26)]
+    sound, note = sound_answers(with_answers(tmp_path, context, answers), "train.json")
     assert note == "" and [answer_range(example) for example in sound] == [(0, 3), (4, 8), (25, 31)]
 
 
-ONE_QUESTION = '{"data": [{"paragraphs": [{"context": "c", "qas": [{"id": "q", "question": "?", %s}]}]}]}'
+def one(fields, paragraph='"context": "c"'):
+    """A file with one question."""
+    return f'{{"data": [{{"paragraphs": [{{{paragraph}, "qas": [{{"question": "?", {fields}}}]}}]}}]}}'
+
+
+ID = '"id": "q"'
 ANSWER = '{"text": "c", "answer_start": 0}'
 ROW = {"id": "q", "title": "t", "context": "c", "question": "?", "answers": {"text": [], "answer_start": []}}
 NO_ROWS = "how to convert rows with a question each, as Hugging Face's"
@@ -162,18 +166,13 @@ NO_ROWS = "how to convert rows with a question each, as Hugging Face's"
         ('{"data": 3}', "the field 'data' must be a list, not 3"),
         ('{"data": []}', "holds no question"),
         ('{"data": [{"title": "t"}]}', r"data\[0\]: the field 'paragraphs' must be a list"),
-        ('{"data": [{"paragraphs": [{"context": " ", "qas": []}]}]}', "'context' is empty"),
-        (
-            ONE_QUESTION.replace('"id": "q", ', "") % '"x": 0',
-            r"paragraphs\[0\].qas\[0\]: the field 'id' must be a text or a whole number",
-        ),
-        (ONE_QUESTION % '"answers": [{"text": "c"}]', r"qas\[0\].answers\[0\]: the field 'answer_start' must be"),
-        (
-            ONE_QUESTION % '"answers": [{"text": "c", "answer_start": "0"}]',
-            "'answer_start' must be a whole number, not '0'",
-        ),
-        (ONE_QUESTION % f'"is_impossible": true, "answers": [{ANSWER}]', "is_impossible is True, but it has 1 answers"),
-        (ONE_QUESTION % '"is_impossible": false, "answers": []', "is_impossible is False, but it has 0 answers"),
+        (one(ID, '"context": " "'), "'context' is empty"),
+        (one('"x": 0'), r"paragraphs\[0\].qas\[0\]: the field 'id' must be a text or a whole number"),
+        (one(f'{ID}}}, {{"question": "?", {ID}'), r"qas\[1\]: id 'q' is already used at .*qas\[0\]"),
+        (one(f'{ID}, "answers": [{{"text": "c"}}]'), r"qas\[0\].answers\[0\]: the field 'answer_start' must be"),
+        (one(f'{ID}, "answers": [{{"text": "c", "answer_start": "0"}}]'), "must be a whole number, not '0'"),
+        (one(f'{ID}, "is_impossible": true, "answers": [{ANSWER}]'), "is_impossible is True, but it has 1 answers"),
+        (one(f'{ID}, "is_impossible": false, "answers": []'), "is_impossible is False, but it has 0 answers"),
         (json.dumps({"data": [ROW]}), NO_ROWS),
         (json.dumps([ROW]), NO_ROWS),
         (f"{json.dumps(ROW)}\n{json.dumps(ROW)}\n", NO_ROWS),
@@ -181,11 +180,6 @@ NO_ROWS = "how to convert rows with a question each, as Hugging Face's"
 )
 def test_mistakes_in_the_file_are_named_with_their_place(tmp_path, text, message):
     refused(f"squad.json.*{message}", read_text, tmp_path, text, version_2_with_negative=True)
-
-
-def test_ids_must_differ(tmp_path):
-    qas = [question("q"), question("q")]
-    refused(r"qas\[1\]: id 'q' is already used at .*qas\[0\]", read, tmp_path, qas)
 
 
 def test_text_under_other_names_than_squads_is_counted(tmp_path):

@@ -1,9 +1,11 @@
-"""Rows of sentences and pairs, against the rules written out sentence by sentence."""
+"""Rows of sentences and pairs, by the rules written out for one; cached rows: kept whole, found by what they are of."""
+
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
-from bert_tf.tasks.rows import make_text_rows, truncated_pair
+from bert_tf.tasks.rows import cached_arrays, content_key, make_text_rows
 from bert_tf.text.wordpiece import FullTokenizer
 from tests.glue_data import GOOD, VOCAB, write_model
 
@@ -14,14 +16,6 @@ def shortened(first, second, room):
     while len(first) + len(second) > room:
         (first if len(first) > len(second) else second).pop()
     return first, second
-
-
-def test_truncation_of_pairs():
-    sizes = np.array([(a, b) for a in range(14) for b in range(14)])
-    for room in range(2, 15):
-        kept = np.stack(truncated_pair(sizes[:, 0], sizes[:, 1], room), axis=1)
-        expected = [[len(part) for part in shortened(range(a), range(b), room)] for a, b in sizes]
-        np.testing.assert_array_equal(kept, expected)
 
 
 SECOND = ("", "the dog\nran", "zebra", "they sat there and then she went home with a cat")
@@ -54,3 +48,50 @@ def test_rows(tmp_path, monkeypatch, max_seq_length, is_pair):
         assert batch["input_ids"][place].tolist() == ids + padding
         assert batch["segment_ids"][place].tolist() == segments + padding
         assert batch["input_mask"][place].tolist() == [1] * len(ids) + padding
+
+
+class Rows(NamedTuple):
+    ids: np.ndarray
+    is_first: np.ndarray
+
+
+MADE = Rows(np.random.default_rng(0).integers(0, 99, [70, 9], np.int32), np.arange(70) % 3 == 0)
+
+
+def test_cache_is_used_and_damage_to_it_is_mended(tmp_path):
+    calls = []
+
+    def make():
+        calls.append(1)
+        return MADE
+
+    path = tmp_path / "cache" / "rows.npz"
+    cached_arrays(path, Rows, make, write=False)
+    assert not path.exists()
+    for _ in range(2):
+        for array, expected in zip(cached_arrays(path, Rows, make, write=True), MADE):
+            np.testing.assert_array_equal(array, expected)
+            assert array.dtype == expected.dtype
+    assert len(calls) == 2  # once without writing, once for the file
+    content = path.read_bytes()
+    for damaged in (content[:200] + b"rubbish" + content[207:], content[:200]):
+        path.write_bytes(damaged)
+        cached_arrays(path, Rows, make, write=True)
+        assert path.read_bytes() == content
+    assert len(calls) == 4
+    assert [file.name for file in path.parent.iterdir()] == ["rows.npz"]
+
+
+def test_a_cache_that_cannot_be_written_costs_only_a_warning(tmp_path, capsys):
+    path = tmp_path / "rows.npz"
+    path.mkdir()
+    assert cached_arrays(path, Rows, lambda: MADE, write=True) is MADE
+    warning = f"warning: {path} cannot be written (Is not a file); the next start makes these rows again\n"
+    assert capsys.readouterr().err == warning
+
+
+def test_hashes_that_runs_have_recorded_stay(tmp_path):
+    """A run goes on only with the same settings, of which these are some. They do not depend on a file's name."""
+    (tmp_path / "vocab.txt").write_bytes(b"[PAD]\nthe\n")
+    assert content_key(tmp_path / "vocab.txt") == content_key(b"[PAD]\nthe\n") == "6b80ceeae975ae083729"
+    assert content_key(b"x", (384, 128)) != content_key(b"x", (384, 64))
