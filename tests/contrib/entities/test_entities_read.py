@@ -13,8 +13,8 @@ from tests.refusals import refused
 EXPECTED = [(words.split(), labels.split()) for words, labels in SENTENCES]
 
 
-def read(path, **options):
-    return read_sentences(path, **{"known": None, "needs_labels": True, **options})
+def read(tmp_path, text, name="train.tsv", **options):
+    return read_sentences(write(tmp_path / name, text), **{"known": None, "needs_labels": True, **options})
 
 
 def content(sentences):
@@ -22,10 +22,7 @@ def content(sentences):
 
 
 def four_columns(between):
-    rows = [
-        (word, "NN", "I-NP", label) for words, labels in EXPECTED for word, label in [*zip(words, labels), ("", "")]
-    ]
-    return "".join(between.join(row) + "\n" if row[0] else "\n" for row in rows)
+    return columns(between=between.join(("", "NN", "I-NP", ""))) + "\n"
 
 
 @pytest.mark.parametrize(
@@ -45,13 +42,13 @@ def four_columns(between):
     ],
 )
 def test_forms_of_columns(tmp_path, text):
-    assert content(read(write(tmp_path / "train.tsv", text))) == EXPECTED
+    assert content(read(tmp_path, text)) == EXPECTED
 
 
 def test_a_number_sign_with_a_label_is_a_token(tmp_path):
     for between in ("\t", " "):
-        path = write(tmp_path / "train.txt", f"#{between}O\na{between}B-X\n# a comment of more columns\n")
-        assert content(read(path)) == [(["#", "a"], ["O", "B-X"])]
+        text = f"#{between}O\na{between}B-X\n# a comment of more columns\n"
+        assert content(read(tmp_path, text)) == [(["#", "a"], ["O", "B-X"])]
 
 
 @pytest.mark.parametrize(
@@ -65,31 +62,24 @@ def test_a_number_sign_with_a_label_is_a_token(tmp_path):
     ],
 )
 def test_a_comment_with_as_many_columns_as_a_token_is_none(tmp_path, between, comment):
-    sentences = columns(between=between).split("\n\n")
-    path = write(tmp_path / "train.conll", "\n\n".join(f"{comment}\n{lines}" for lines in sentences))
-    read_back = read(path)
-    assert content(read_back) == EXPECTED
-    assert f"{path}: {len(EXPECTED)} line(s) that begin with # are comments, the first is 1\n" in read_back.about
+    text = f"{comment}\n" + columns(between=between).replace("\n\n", f"\n\n{comment}\n")
+    sentences = read(tmp_path, text)
+    assert content(sentences) == EXPECTED
+    assert f": {len(EXPECTED)} line(s) that begin with # are comments, the first is 1\n" in sentences.about
 
 
 def test_bmes_is_iobes_with_another_letter(tmp_path):
     text = "a\tB-X\nb\tM-X\nc\tE-X\nd\tS-Y\ne\tO\n"
-    bmes, iobes = (read(write(tmp_path / "a.tsv", lines)) for lines in (text, text.replace("M-", "I-")))
+    bmes, iobes = (read(tmp_path, lines) for lines in (text, text.replace("M-", "I-")))
     assert bmes.labels == [["B-X", "M-X", "E-X", "S-Y", "O"]]
     assert bmes.scheme == iobes.scheme and str(bmes.scheme) == "IOBES (2 entities)"
     for reader in (read_entities, functools.partial(read_strictly, scheme="IOBES")):
         assert reader(bmes.labels[0]) == reader(iobes.labels[0])
-    mixed = "a.tsv mixes IOBES and BILOU .'M-X' in line 2, 'L-X' in line 3."
-    refused(mixed, read, write(tmp_path / "a.tsv", "a\tB-X\nb\tM-X\nc\tL-X\n"))
 
 
 def test_unusual_spaces_are_tokens(tmp_path):
-    assert read(write(tmp_path / "train.tsv", "\u00a0\tO\na b\tB-X\n")).tokens == [["\u00a0", "a b"]]
-    assert read(write(tmp_path / "train.txt", "\u00a0 O\na\u00a0b B-X\n")).tokens == [["\u00a0", "a\u00a0b"]]
-
-
-def rows(field, tags_of):
-    return "".join(json.dumps({"id": "0", "tokens": words, field: tags_of(tags)}) + "\n" for words, tags in EXPECTED)
+    assert read(tmp_path, "\u00a0\tO\na b\tB-X\n").tokens == [["\u00a0", "a b"]]
+    assert read(tmp_path, "\u00a0 O\na\u00a0b B-X\n").tokens == [["\u00a0", "a\u00a0b"]]
 
 
 NAMES = ["O", "B-P", "I-P", "B-T", "I-T"]
@@ -97,24 +87,21 @@ NAMES = ["O", "B-P", "I-P", "B-T", "I-T"]
 
 @pytest.mark.parametrize("field, tags_of", [("ner_tags", list), ("tags", lambda tags: list(map(NAMES.index, tags)))])
 def test_json_lines(tmp_path, field, tags_of):
-    path = write(tmp_path / "train.jsonl", rows(field, tags_of))
-    assert content(read(path, label_names=NAMES)) == EXPECTED
-    if field == "tags":
-        refused(r"train.jsonl, line 1: the tag is 1, but --label_names has labels for 0 numbers", read, path)
+    rows = (json.dumps({"id": "0", "tokens": words, field: tags_of(tags)}) + "\n" for words, tags in EXPECTED)
+    assert content(read(tmp_path, "".join(rows), "train.jsonl", label_names=NAMES)) == EXPECTED
 
 
 def test_fields_with_text_that_are_not_read_are_named(tmp_path):
-    lines = '{"tokens": ["a"], "tags": ["O"], "tag": ["B-X"]}\n{"tokens": ["b"], "tags": ["B-X"], "id": "7"}'
-    path = write(tmp_path / "train.jsonl", lines)
-    assert read(path).about.startswith(f"{path}: fields with text that are not read: 'tag' (1)\n")
+    text = '{"tokens": ["a"], "tags": ["O"], "tag": ["B-X"]}\n{"tokens": ["b"], "tags": ["B-X"], "id": "7"}'
+    about = read(tmp_path, text, "train.jsonl").about
+    assert about.startswith(f"{tmp_path / 'train.jsonl'}: fields with text that are not read: 'tag' (1)\n")
 
 
 def test_tokens_without_labels_can_be_labelled_and_nothing_else(tmp_path):
     as_json = '{"tokens": ["anna", "sees"]}\n{"tokens": ["bob"]}'
     for name, text in (("a.txt", "anna\nsees\n\nbob\n"), ("a.jsonl", as_json)):
-        path = write(tmp_path / name, text)
-        assert read(path, needs_labels=False)[1:4] == ([["anna", "sees"], ["bob"]], None, None)
-        refused(f"{name} has tokens without labels; training and --mode=eval need", read, path)
+        assert read(tmp_path, text, name, needs_labels=False)[1:4] == ([["anna", "sees"], ["bob"]], None, None)
+        refused(f"{name} has tokens without labels; training and --mode=eval need", read, tmp_path, text, name)
 
 
 FAULTS = [
@@ -134,27 +121,19 @@ FAULTS = [
     ("a.jsonl", '{"tokens": ["x"], "tags": ["O"], "ner_tags": ["B"]}', "line 1: 'ner_tags' is .* and 'tags' is .*one"),
     ("a.jsonl", '{"tokens": ["x"], "tags": ["B-\\ud800"]}', "line 1: the label is .* half of a UTF-16 pair"),
     ("a.tsv", "longer\tB-\0\n", "line 1: the label is .*: a label must not .* control characters"),
-    (
-        "a.jsonl",
-        '{"tokens": ["x"], "tags": ["O"]}\n{"tokens": ["y"]}',
-        "line 2: the label is None: all .* must have one, or none",
-    ),
-    (
-        "a.jsonl",
-        '{"tokens": ["x"]}\n{"tokens": ["y"], "tags": ["O"]}',
-        "line 2: the label is 'O': all tokens .* one, or none",
-    ),
+    ("a.jsonl", '{"tokens": ["x"], "tags": ["O"]}\n{"tokens": ["y"]}', "line 2: the label is None: .* one, or none"),
+    ("a.jsonl", '{"tokens": ["x"]}\n{"tokens": ["y"], "tags": ["O"]}', "line 2: the label is 'O': all .*, or none"),
 ]
 
 
 @pytest.mark.parametrize("name, text, message", FAULTS)
 def test_a_fault_is_refused_with_its_line_or_left_out_and_named(tmp_path, name, text, message):
-    path = write(tmp_path / name, text)
-    options = dict(known=["O", "I-X"], needs_labels=False, label_names=["O"])
-    refused(f"^{path}, {message}.*; correct it, or leave .* out with --max_bad_records=N", read, path, **options)
-    labels = ', "tags": ["I-X"]' * (message[:29] != "line 2: the label is 'O': all")
+    path, options = tmp_path / name, dict(known=["O", "I-X"], needs_labels=False, label_names=["O"])
+    whole = f"^{path}, {message}.*; correct it, or leave .* out with --max_bad_records=N"
+    refused(whole, read, tmp_path, text, name, **options)
+    labels = ', "tags": ["I-X"]' * ("is 'O': all" not in message)
     sentence = f'\n{{"tokens": ["z"]{labels}}}' if name == "a.jsonl" else "\nz\tI-X\n"
-    kept = read(write(path, text + sentence), max_bad_records=1, **options)
+    kept = read(tmp_path, text + sentence, name, max_bad_records=1, **options)
     assert kept.tokens[-1] == ["z"]
     assert kept.about.startswith(f"{path}: 1 sentence(s) left out: line ")
 
@@ -169,13 +148,14 @@ GERMEVAL = "# web\n1\tFC\tB-ORG\tO\n2\tAarau\tI-ORG\tB-LOC\n\n1\tso\tO\tO\n"
         ("\n\n-DOCSTART-\tO\n", "a.tsv holds no sentence that can be used"),
         (GERMEVAL, "a.tsv: the first column numbers the tokens, .* in GermEval's files: cut -f2,3 a.tsv > OUT"),
         ("a\tS-X\n\nb\tO\nc\tU-Y\n", r"a.tsv mixes IOBES and BILOU .'S-X' in line 1, 'U-Y' in line 4."),
+        ("a\tB-X\nb\tM-X\nc\tL-X\n", "a.tsv mixes IOBES and BILOU .'M-X' in line 2, 'L-X' in line 3."),
     ],
 )
 def test_what_no_line_can_mend(tmp_path, text, message):
-    refused(message, read, write(tmp_path / "a.tsv", text), max_bad_records=9)
+    refused(message, read, tmp_path, text, "a.tsv", max_bad_records=9)
 
 
 def test_a_line_says_what_was_found(tmp_path):
-    path = write(tmp_path / "a.tsv", columns() + "\na\tO\nb\tI-T\n")
     broken = "IOB2 (10 entities, 1 of them not by its rules, read as conlleval does)"
-    assert read(path).about == f"{path}: 5 sentences, 27 tokens, labels by {broken}"
+    about = read(tmp_path, columns() + "\na\tO\nb\tI-T\n").about
+    assert about == f"{tmp_path / 'train.tsv'}: 5 sentences, 27 tokens, labels by {broken}"

@@ -17,10 +17,10 @@ from tests.training.test_training import make_config
 
 
 def train(dataset, model_dir, bert_config=TINY, **changes):
-    settings = dict(num_train_steps=8, save_checkpoint_steps=3, display_loss_steps=1, keep_checkpoints=2)
-    config = make_config(**{**settings, "num_accumulation_steps": 2, **changes})
+    usual = dict(num_train_steps=8, save_checkpoint_steps=3, display_loss_steps=1, keep_checkpoints=2)
     file = dataset / "model.json"
     file.write_text(bert_config.to_json())
+    config = make_config(**{**usual, "num_accumulation_steps": 2, **changes})
     pretrain(config, model_dir, input_files=str(dataset / "training"), bert_config_file=str(file))
 
 
@@ -71,18 +71,10 @@ def test_a_run_of_two_ranks_is_made_again_by_one_process(run, tmp_path):
 
 def test_a_packed_update_gives_the_bits_that_were_logged(tmp_path):
     """In fewer micro-batches than an unpacked one, whose number varies."""
-    records = write_dataset(tmp_path / "records", schema=ROOMY)
-    train(
-        records,
-        tmp_path / "run",
-        dataclasses.replace(TINY, max_position_embeddings=ROOMY.sequence_length),
-        packing=True,
-        max_seq_length=ROOMY.sequence_length,
-        train_batch_size=2,
-        num_accumulation_steps=8,
-    )
-    _, attempts = replay(tmp_path / "run", 8)
-    assert sum(map(num_records, assert_as_logged(attempts, tmp_path / "run", 8).records)) == 16
+    records, run, length = write_dataset(tmp_path / "records", schema=ROOMY), tmp_path / "run", ROOMY.sequence_length
+    split = dict(max_seq_length=length, train_batch_size=2, num_accumulation_steps=8)
+    train(records, run, dataclasses.replace(TINY, max_position_embeddings=length), packing=True, **split)
+    assert sum(map(num_records, assert_as_logged(replay(run, 8)[1], run, 8).records)) == 16
 
 
 def num_records(name):
