@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +16,16 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file
 
+from bert_tf.base.errors import as_user_error
 from bert_tf.interchange.export import data_of, export
 from bert_tf.interchange.initialise import find_weights
 from bert_tf.interchange.to_hugging_face import main
 from bert_tf.model.encoder import BertEncoder
 from bert_tf.model.heads import ChoiceModel, ClassifierModel, MaskedWordModel, PretrainingModel, SpanModel, TokenModel
+from bert_tf.text.vocabulary import SPECIAL_TOKENS
+from tests import google_checkpoints as published
 from tests.exported import CASED_VOCAB, CONFIG, VOCAB, make_variables, write_run
+from tests.interchange.test_google import keras_model
 from tests.refusals import refused
 
 MODEL = Path(__file__).parents[1] / "golden/hugging_face"  # a BertForPreTraining
@@ -187,3 +192,62 @@ def test_what_a_card_says_of_the_data_is_no_path(tmp_path):
     config_file.unlink()
     refused("no config.json", data_of, checkpoint)
     assert data_of(tmp_path) == ""
+
+
+# --- What cannot be read, with any of its files cut, emptied, replaced by junk or by a folder ---
+
+
+def google(folder):
+    folder.mkdir()
+    pieces = [*SPECIAL_TOKENS, *map(str, range(published.VOCAB - len(SPECIAL_TOKENS)))]
+    published.write_encoder(folder, pieces, published.POSITIONS, **published.HEADS_OF_PRETRAINING)
+
+
+def keras(folder):
+    google(folder)
+    for file in folder.glob("bert_model.ckpt*"):
+        file.unlink()
+    tf.train.Checkpoint(model=keras_model(with_heads=True, old=True)).write(str(folder / "bert_model.ckpt"))
+
+
+def run_folder(folder):
+    write_run(folder, make_variables(PretrainingModel))
+
+
+def hugging_face(folder):
+    """With all files that an export has."""
+    run_folder(folder.with_name("run"))
+    export(str(folder.with_name("run")), folder)
+
+
+def damage(path, content):
+    path.unlink()
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("write", [google, keras, run_folder, hugging_face])
+def test_damaged_weights(write, tmp_path):
+    """They are exported or refused in one line that names the place, and then nothing is left."""
+    sound, case, made, num_refused = tmp_path / "sound", tmp_path / "case", tmp_path / "made", 0
+    write(sound)
+    files = [path.relative_to(sound) for path in sorted(sound.rglob("*")) if path.is_file()]
+    for file in files:
+        whole = (sound / file).read_bytes()
+        flipped = bytes(byte ^ (number == len(whole) // 2) for number, byte in enumerate(whole))
+        for content in (whole[: len(whole) // 2], whole[:-1], flipped, b"", b"{}", b'[1, "\xff"]', None):
+            shutil.copytree(sound, case)
+            damage(case / file, content)
+            try:
+                export(str(case), made)
+            except Exception as raised:
+                error = as_user_error(raised)  # as the programs do
+                assert error and str(case) in str(error) and "\n" not in str(error), (file, raised)
+                assert not made.exists(), file
+                num_refused += 1
+            shutil.rmtree(made, ignore_errors=True)
+            shutil.rmtree(case)
+    assert num_refused > 3 * len(files)
