@@ -75,7 +75,7 @@ def squad_features(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
         tokenizer = FullTokenizer(settings["vocab_file"])
         examples = read_examples(settings["file"], version_2_with_negative=True)
         found = make_windows(examples, tokenizer, FeatureSettings(), is_training=settings["is_training"])
-        return {"questions": len(examples), "windows": found.num_windows}
+        return {"questions": len(examples), "windows": len(found.input_ids)}
 
     return make
 

@@ -38,33 +38,29 @@ def test_normalize_answer(text, normalized):
 
 
 @pytest.mark.parametrize(
-    "prediction, truth, exact, f1",
+    "truths, prediction, exact, f1",
     [
-        ("Rollo", "rollo.", 1, 1),
-        ("the black cat sat", "a black cat", 0, 0.8),  # precision 2/3, recall 1
-        ("dog dog", "dog", 0, 2 / 3),  # each word counts as often as it occurs: precision 1/2, recall 1
-        ("cat dog", "dog cat", 0, 1),  # order does not count
-        ("Paris", "London", 0, 0),
-        ("", "London", 0, 0),
+        (["rollo."], "Rollo", 1, 1),
+        (["a black cat"], "the black cat sat", 0, 0.8),  # precision 2/3, recall 1
+        (["dog"], "dog dog", 0, 2 / 3),  # each word counts as often as it occurs: precision 1/2, recall 1
+        (["dog cat"], "cat dog", 0, 1),  # order does not count
+        (["London"], "Paris", 0, 0),
+        (["London"], "", 0, 0),
+        (["in the 10th century", "10th century"], "10th century", 1, 1),  # the best of several
+        (["x y", "y z w"], "y z", 0, 0.8),
     ],
 )
-def test_exact_match_and_f1(prediction, truth, exact, f1):
-    assert metrics.WORDS.exact_match(prediction, truth) == exact
-    assert metrics.f1(prediction, truth) == pytest.approx(f1)
-    assert metrics.WORDS.f1_version_2(prediction, truth) == pytest.approx(f1)
+def test_scores_are_means_over_the_questions(truths, prediction, exact, f1):
+    examples, predictions = [example("a", truths), example("b", ["c"])], {"a": prediction, "b": "c"}
+    expected = pytest.approx([50 * (exact + 1), 50 * (f1 + 1)])
+    assert list(metrics.score(examples, predictions).values()) == expected
+    found = scores_version_2([*examples, example("none", [])], {**predictions, "none": ""})
+    assert [found["HasAns_exact"], found["HasAns_f1"]] == expected
 
 
 def test_answers_of_nothing_but_articles_agree_in_version_2_only():
     words = metrics.WORDS
     assert (words.exact_match("the", "a"), metrics.f1("the", "a"), words.f1_version_2("the", "a")) == (1, 0, 1)
-
-
-def test_version_1_takes_the_best_answer():
-    answers = {"a": ["in the 10th century", "10th century"], "b": ["x y", "y z w"], "c": ["something else"]}
-    examples = [example(name, texts) for name, texts in answers.items()]
-    result = metrics.score(examples, {"a": "10th century", "b": "y z", "c": "wrong"})
-    # a: exact; b: F1 with "x y" 1/2, with "y z w" 2*1*(2/3)/(1+2/3) = 0.8; c: 0
-    assert result == {"exact_match": pytest.approx(100 / 3), "f1": pytest.approx(100 * 1.8 / 3)}
 
 
 def test_version_2_scores_by_hand():

@@ -27,8 +27,8 @@ def test_features_agree_with_hugging_face(golden):
     settings = FeatureSettings(**GOLDEN["settings"])
     features = make_windows(examples, tokenizer, settings, is_training=False)
     training = make_windows(examples, tokenizer, settings, is_training=True)
-    batch = features.batch(np.arange(features.num_windows))
-    assert features.num_windows == training.num_windows == len(GOLDEN["features"])
+    batch = features.batch(np.arange(len(features.input_ids)))
+    assert len(features.input_ids) == len(training.input_ids) == len(GOLDEN["features"])
     for row, expected in enumerate(GOLDEN["features"]):
         tokens = expected["tokens"].split()
         ids, padding = tokenizer.convert_tokens_to_ids(tokens), [0] * (settings.max_seq_length - len(tokens))
@@ -136,7 +136,7 @@ def test_answers_of_more_tokens_than_may_be_given_are_counted(tmp_path):
 
 def golden_logits(features):
     """The numbers the golden file was made with: any that spread, and hold in float32."""
-    i = np.arange(features.num_windows)[:, None]
+    i = np.arange(len(features.input_ids))[:, None]
     j = np.arange(features.input_ids.shape[1])
     start = (i * 7919 + j * 104729 + 17) % 997 / 100
     end = (i * 6101 + j * 15485863 + 5) % 991 / 100

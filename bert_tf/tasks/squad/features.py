@@ -42,10 +42,6 @@ class Windows(NamedTuple):
     is_max_context: np.ndarray  # bool [F, S or 0], whether this window gives the token the most context
 
     @property
-    def num_windows(self) -> int:
-        return len(self.input_ids)
-
-    @property
     def tokens(self) -> np.ndarray:
         """The ids of all windows, without padding."""
         return self.input_ids[np.arange(self.input_ids.shape[1]) < self.num_tokens[:, None]]
