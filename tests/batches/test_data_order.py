@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from bert_tf.batches.data_order import BLOCK_RECORDS, GlobalOrder, select
+from bert_tf.batches.data_order import BLOCK_RECORDS, GlobalOrder
 
 SHARDS = [130, 64, 1, 0, 200]
 
@@ -43,12 +43,3 @@ def test_epochs_pass_over_the_copies_in_turn():
         start += sizes[epoch % 3]
     whole = positions(order, 0, start)
     assert [row for at in range(0, start, 111) for row in positions(order, at, min(111, start - at))] == whole
-
-
-def test_single_instances_of_ranges():
-    order = GlobalOrder([SHARDS], seed=3)
-    ranges, in_order = order.ranges(50, 300), positions(order, 50, 300)
-    numbers = np.random.default_rng(0).permutation(300)
-    singles = select(ranges, numbers)
-    assert [(part.file, part.first) for part in singles] == [in_order[number] for number in numbers]
-    assert {part.num_records for part in singles} == {1}

@@ -1,10 +1,8 @@
 import errno
 import hashlib
 import itertools
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -19,7 +17,6 @@ from bert_tf.records import shard as shards
 from bert_tf.records.schema import RecordSchema
 from bert_tf.records.shard import load_index, write_index
 from bert_tf.settings.training import BatchSplit
-from tests.batches.test_packing import Instance
 from tests.preparation import flip
 from tests.pretraining_data import (
     ROOMY,
@@ -33,8 +30,6 @@ from tests.pretraining_data import (
     write_records,
 )
 from tests.refusals import refused
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -215,6 +210,31 @@ def test_token_files_without_what_lies_beside_them_are_refused(tmp_path):
 # Rows of several instances.
 
 
+MASKED = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+
+
+def seen_by_a_model(given, row, is_token, first, label):
+    """Of an instance, wherever it lies: its tokens and segments, its masks (position, label, weight), and its label."""
+    masks = zip(*(given[name][row] for name in MASKED))
+    masked = [(at - first, label, weight) for at, label, weight in masks if weight and is_token[at]]
+    return *(given[name][row, is_token].tolist() for name in ("input_ids", "segment_ids")), masked, int(label)
+
+
+def unpacked_instance(given, row):
+    return seen_by_a_model(given, row, given["input_mask"][row] == 1, 0, given["next_sentence_labels"][row, 0])
+
+
+def packed_instance(given, row, slot):
+    is_token, first = given["instance_numbers"][row] == slot + 1, given["cls_positions"][row, slot]
+    np.testing.assert_array_equal(given["position_ids"][row, is_token], np.arange(is_token.sum()))
+    np.testing.assert_array_equal(np.flatnonzero(is_token), first + np.arange(is_token.sum()))
+    return seen_by_a_model(given, row, is_token, first, given["next_sentence_labels"][row, slot])
+
+
+def packed_instances(given):
+    return sorted(packed_instance(given, *place) for place in np.argwhere(given["example_weights"] == 1))
+
+
 @pytest.fixture(scope="module", params=["records", "tokens"])
 def roomy_dataset(request, tmp_path_factory):
     return write_dataset(tmp_path_factory.mktemp("roomy"), data_format=request.param, schema=ROOMY)
@@ -235,8 +255,8 @@ def test_packed_updates_hold_the_same_instances_in_fewer_micro_batches(roomy_dat
     plain, packed = updates(roomy_dataset, 20, False), updates(roomy_dataset, 20, True)  # over an epoch
     for one, other in zip(plain, packed):
         rows = flat(one)
-        expected = sorted(Instance.unpacked(rows, number) for number in range(16))
-        assert Instance.all_packed(rows_in_use([other])) == expected == Instance.all_packed(flat(other))
+        expected = sorted(unpacked_instance(rows, number) for number in range(16))
+        assert packed_instances(rows_in_use([other])) == expected == packed_instances(flat(other))
         assert other.features["input_ids"].shape == one.features["input_ids"].shape
         assert other.num_tokens == one.num_tokens == rows["input_mask"].sum()
         assert (one.num_micro_batches, one.num_rows) == (None, 16) and other.num_rows == 2 * other.num_micro_batches
@@ -328,28 +348,6 @@ def test_indexes_that_cannot_be_stored_serve_all_the_same(tmp_path, monkeypatch)
     for path in (folder / "training").glob("*.index"):
         path.unlink()
 
-    def refuse(*_):
-        raise OSError(errno.EROFS, "Read-only file system")
-
-    monkeypatch.setattr(shards, "write_index", refuse)
+    monkeypatch.setattr(shards, "write_index", mock.Mock(side_effect=OSError(errno.EROFS, "Read-only file system")))
     assert RecordSet(str(folder / "training"), "input_files").fingerprint(with_lengths=True) == expected
     assert len(updates(folder, 3, True)) == 3 and not list((folder / "training").glob("*.index"))
-
-
-@pytest.mark.slow
-def test_batches_that_nobody_takes_do_not_keep_a_program_from_ending(token_dataset):
-    program = f"""
-import sys
-from bert_tf.batches.data_order import GlobalOrder, RecordRange
-from bert_tf.batches.batches import training_batches
-from bert_tf.batches.masking import MaskingRules
-from bert_tf.batches.token_set import TokenSet
-from bert_tf.settings.training import BatchSplit
-data = TokenSet({str(token_dataset / "training")!r}, "input_files", 16, MaskingRules(0.2, 3))
-order = GlobalOrder(data.copies, seed=1)
-batches = training_batches(data, order, BatchSplit(8), first_batch=0, vocab_size={VOCAB_SIZE})
-next(batches)
-sys.exit(3)
-"""
-    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=240)
-    assert (ended.returncode, ended.stderr.count("Error")) == (3, 0), ended.stderr

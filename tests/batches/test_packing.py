@@ -1,5 +1,3 @@
-import dataclasses
-
 import numpy as np
 import pytest
 
@@ -64,49 +62,3 @@ def test_masked_positions_that_a_row_needs():
     of_one = [min(10, max(1, round(0.15 * length)), max(length - 2, 0)) for length in range(91)]  # of a single segment
     by_hand = max(of_one[a] + of_one[b] + of_one[90 - a - b] for a in range(91) for b in range(91 - a))
     assert predictions_per_row(10, 90, 0.15) == by_hand > 10
-
-
-@dataclasses.dataclass(frozen=True, order=True)
-class Instance:
-    """What a model sees of an instance, wherever it lies."""
-
-    tokens: tuple
-    segments: tuple
-    masked: tuple  # (position, label, weight)
-    label: int
-
-    @classmethod
-    def unpacked(cls, given, number):
-        size = given["input_mask"][number].sum()
-        weights = given["masked_lm_weights"][number]
-        masked = zip(given["masked_lm_positions"][number], given["masked_lm_ids"][number], weights)
-        return cls(
-            tuple(given["input_ids"][number, :size]),
-            tuple(given["segment_ids"][number, :size]),
-            tuple(each for each in masked if each[2]),
-            int(given["next_sentence_labels"][number, 0]),
-        )
-
-    @classmethod
-    def packed(cls, given, row, slot):
-        mine = given["instance_numbers"][row] == slot + 1
-        first = given["cls_positions"][row, slot]
-        np.testing.assert_array_equal(given["position_ids"][row, mine], np.arange(mine.sum()))
-        np.testing.assert_array_equal(np.flatnonzero(mine), first + np.arange(mine.sum()))
-        masked = [
-            (position - first, label, weight)
-            for position, label, weight in zip(
-                *(given[name][row] for name in ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"))
-            )
-            if weight and mine[position]
-        ]
-        return cls(
-            tuple(given["input_ids"][row, mine]),
-            tuple(given["segment_ids"][row, mine]),
-            tuple(masked),
-            int(given["next_sentence_labels"][row, slot]),
-        )
-
-    @classmethod
-    def all_packed(cls, given):
-        return sorted(cls.packed(given, *place) for place in np.argwhere(given["example_weights"] == 1))

@@ -95,11 +95,8 @@ def test_a_new_optimizer_is_planned_and_saved_by_its_entry_alone(monkeypatch, tm
     monkeypatch.setattr(keras_optimizers, "New", made, raising=False)
     monkeypatch.setitem(OPTIMIZERS, "new", OPTIMIZERS["lars"]._replace(class_name="New", slots=slots))
     monkeypatch.setattr(TrainingConfig, "optimizer_type", "new")
-    found = predict(
-        Workload.of(
-            FinetuningConfig(xla_scope="blocks"), ProgramOptions(), SMALL, sequence_length=512, num_predictions=0
-        )
-    )
+    config, sizes = FinetuningConfig(xla_scope="blocks"), dict(sequence_length=512, num_predictions=0)
+    found = predict(Workload.of(config, ProgramOptions(), SMALL, **sizes))
     model, optimizer = SpanModel(SMALL), make_optimizer("new", 0.1, 1, 10)
     optimizer.build(model.trainable_variables)
     assert sum(4 * slot.shape.num_elements() for slot in optimizer.slot_variables) == found.moments
@@ -187,13 +184,9 @@ def test_the_table_says_what_fits():
     assert [line.split()[-1] for line in of_step[:5]] == [line.split()[-1] for line in list(rows.values())[:5]]
 
 
-def run(program, *flags):
-    return processes.run([sys.executable, str(ROOT / program), *flags])
-
-
 def test_a_plan_for_a_named_gpu_has_the_gpus_scope_and_needs_no_records():
-    gpu = ("--plan", "--enable_xla", "--gpu_memory_gib=32")
-    done = run("run_pretraining.py", *gpu, "--bert_model=large")
+    flags = ["--plan", "--enable_xla", "--gpu_memory_gib=32", "--bert_model=large"]
+    done = processes.run([sys.executable, str(ROOT / "run_pretraining.py"), *flags])
     assert done.returncode == 0, done.stderr
     vocabulary, model, work, *_ = done.stdout.splitlines()
     assert vocabulary == "without --input_files: Google's vocabulary of 30,522 pieces"
@@ -222,10 +215,3 @@ def test_two_micro_batches_at_once_are_planned_only_where_an_update_has_two():
     assert largest_micro_batch(work, limit, 16) == 4 and largest_micro_batch(change(), limit, 16) == 8
     assert "two micro-batches" in plan(work, find_device(11, 1))[-1]
     assert "two micro-batches" not in plan(change(), find_device(11, 1))[-1]
-
-
-def test_the_programs_plan_without_records(tmp_path):
-    (tmp_path / "bert_config.json").write_text(SMALL.to_json())
-    done = run("run_squad.py", f"--bert_config_file={tmp_path / 'bert_config.json'}", "--plan", "--gpu_memory_gib=11")
-    assert done.returncode == 0 and done.stdout.startswith("model: 2 layers x 32"), done.stderr
-    assert list(tmp_path.iterdir()) == [tmp_path / "bert_config.json"]

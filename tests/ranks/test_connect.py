@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from bert_tf.base.errors import LostRankError
-from bert_tf.launch.environment import LaunchEnvironment
-from bert_tf.launch.job import run
 from bert_tf.ranks import connect as module
 from bert_tf.ranks import horovod_workers, rendezvous
 from bert_tf.ranks.connect import connect
 from tests.refusals import refused
 from tests.stand_ins import nvidia_smi
 
-ROOT = Path(__file__).resolve().parents[2]
 
-
-@pytest.fixture
-def two_gpus(tmp_path, monkeypatch):
-    """A machine where nvidia-smi lists two GPUs."""
+def test_gpus_that_tensorflow_cannot_use_are_no_reason_to_train_on_the_cpu(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", nvidia_smi(tmp_path / "bin", "x", "y"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-
-
-def test_gpus_that_tensorflow_cannot_use_are_no_reason_to_train_on_the_cpu(two_gpus, monkeypatch):
     refused(r"nvidia-smi lists 2 GPU\(s\).*TensorFlow has 0.*--device=cpu", connect, use_horovod=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     refused(r"nvidia-smi lists 1 GPU\(s\)", connect, use_horovod=False)
@@ -78,51 +67,18 @@ def test_processes_that_horovod_does_not_join(monkeypatch):
 # --- Ranks that never come -----------------------------------------------------------------------
 
 
-def place(folder, rank, num_ranks=2):
-    return {rendezvous.VARIABLE: f"{rank} {num_ranks} {folder}"}
-
-
 def test_those_that_came_go_on_if_all_did_or_name_those_that_did_not(tmp_path, monkeypatch):
     folder = tmp_path / "a folder"
     folder.mkdir()
     rendezvous.arrival_file(folder, 1).touch()
-    rendezvous.await_ranks(place(folder, 0))
+    rendezvous.await_ranks({rendezvous.VARIABLE: f"0 2 {folder}"})
     monkeypatch.setattr(rendezvous, "LIMIT_SECS", 0.0)
+    monkeypatch.setenv(rendezvous.VARIABLE, f"0 4 {folder}")
     with pytest.raises(LostRankError, match="rank 2, 3 of 4 has not started within 0 s after rank 0"):
-        rendezvous.await_ranks(place(folder, 0, num_ranks=4))
+        connect(use_horovod=True)
 
 
 def test_without_a_launcher_horovod_gives_up_by_itself():
     environ = {}
     rendezvous.await_ranks(environ)
     assert environ == {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "120"}
-
-
-PROGRAM = """
-import os, sys, time
-from bert_tf.base.errors import exit_on_user_error
-from bert_tf.ranks import rendezvous
-from bert_tf.ranks.connect import connect
-
-@exit_on_user_error
-def main(argv):
-    if os.environ["HOROVOD_RANK"] == "1":
-        time.sleep(3600)
-    rendezvous.LIMIT_SECS = 1.0
-    connect(use_horovod=True)
-
-main(sys.argv)
-"""
-
-
-@pytest.mark.slow
-def test_two_ranks_of_which_one_never_comes(tmp_path, monkeypatch):
-    """Where both come: launch/test_ranks."""
-    pytest.importorskip("horovod.tensorflow")
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM)
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    logs = tmp_path / "logs"
-    assert run("it", [str(program)], 2, logs, LaunchEnvironment({**os.environ, "LAUNCHER": "horovodrun"})) == 1
-    (log,) = logs.glob("*/rank_0.log")
-    assert "error: rank 1 of 2 has not started within 1 s" in log.read_text()

@@ -55,20 +55,17 @@ def ticks(figure, name):
 SETTINGS = dict(num_train_steps=100, warmup_steps=20, max_seq_length=128, max_predictions_per_seq=20, precision="fp32")
 
 
-def config(**changes):
-    counts = {"num_documents": 321, "random_next_share": 0.56, "padding_share": 0.115}
-    return {
-        "settings": SETTINGS,
-        "identity": {"init_checkpoint": None},
-        "bert_config": BertConfig.preset("tiny", 8192).to_dict(),
-        "data": {"instances": 1600, "files": 4, "counts": counts},
-        "versions": {"tensorflow": "2.15.1"},
-        "planned": {"num_parameters": 4_416_000, "memory_mib": 2304},
-        "command": ["python", "run_pretraining.py", "--model_dir=a folder"],
-        "num_ranks": 2,
-        "global_batch_size": 32,
-        **changes,
-    }
+CONFIG = dict(
+    settings=SETTINGS,
+    identity={"init_checkpoint": None},
+    bert_config=BertConfig.preset("tiny", 8192).to_dict(),
+    data={"instances": 1600, "counts": {"num_documents": 321, "random_next_share": 0.56, "padding_share": 0.115}},
+    versions={"tensorflow": "2.15.1"},
+    planned={"num_parameters": 4_416_000, "memory_mib": 2304},
+    command=["python", "run_pretraining.py", "--model_dir=a folder"],
+    num_ranks=2,
+    global_batch_size=32,
+)
 
 
 def train(update, **changes):
@@ -76,34 +73,27 @@ def train(update, **changes):
     accuracy = {"mlm_accuracy": update / 400, "nsp_accuracy": 0.6}
     state = dict(learning_rate=1e-3, loss_scaler=1.0, gradient_norm=2.0, skipped_updates=0)
     speed = dict(throughput_train=50.0, memory_peak_mib=2048.0)
-    place = {"event": "train", "time_unix": 1.7e9 + update, "update": update}
-    return {**place, **loss, **accuracy, **state, **speed, **changes}
+    return {"event": "train", "update": update, **loss, **accuracy, **state, **speed, **changes}
 
 
 def start(update=0, **changes):
-    return {"event": "start", "time_unix": 1.7e9 + update, "update": update, "total_updates": 100, **changes}
+    return {"event": "start", "update": update, "total_updates": 100, **changes}
 
 
 def end(update, reason="done"):
-    return {"event": "end", "time_unix": 1.7e9 + update, "update": update, "reason": reason}
+    return {"event": "end", "update": update, "reason": reason}
 
 
-EVALUATION = dict(
-    event="evaluation",
-    update=100,
-    time_unix=1.7e9 + 100,
-    masked_lm_accuracy=0.2375,
-    masked_lm_loss=6.125,
-    next_sentence_accuracy=0.815,
-    next_sentence_loss=0.5,
-    loss=6.625,
-)
+EVALUATION = dict(event="evaluation", update=100, masked_lm_accuracy=0.2375, masked_lm_loss=6.125, loss=6.625)
+EVALUATION |= dict(next_sentence_accuracy=0.815, next_sentence_loss=0.5)
 
 
-def make_run(folder, events, **config_changes):
+def make_run(folder, events, **changes):
+    """A run folder with these events; `changes` of its config.json."""
     folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps(config(**config_changes)))
-    (folder / "metrics.jsonl").write_text("".join(json.dumps({"time_unix": 1.7e9, **event}) + "\n" for event in events))
+    (folder / "config.json").write_text(json.dumps({**CONFIG, **changes}))
+    timed = ({"time_unix": 1.7e9 + event["update"], **event} for event in events)
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(event) + "\n" for event in timed))
     return folder
 
 
