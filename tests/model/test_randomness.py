@@ -7,14 +7,14 @@ from bert_tf.model.randomness import DropoutKey, draw_decisions, keep_mask, keep
 pytestmark = pytest.mark.computes
 
 
-def masks(first_row, shape, *, rate=0.3, site=3, batch_number=7, seed=5, mode="eager"):
+def masks(first_row, shape, *, rate=0.3, mode="eager"):
     """Bits by TensorFlow's op; in mode "xla" by arithmetic. That these are the same: test_backends."""
 
     def draw(key, row):
-        return keep_mask(draw_decisions(rate, *DropoutKey(key, row).at(site), shape, mode == "xla"), shape)
+        return keep_mask(draw_decisions(rate, *DropoutKey(key, row).at(3), shape, mode == "xla"), shape)
 
     function = tf.function(draw, jit_compile=True) if mode == "xla" else draw
-    return function(tf.constant(update_key(seed, batch_number)), tf.constant(first_row, tf.int64)).numpy()
+    return function(tf.constant(update_key(5, 7)), tf.constant(first_row, tf.int64)).numpy()
 
 
 @pytest.mark.parametrize("mode", ["eager", "xla"])
@@ -22,12 +22,6 @@ def test_rows_drawn_alone_equal_rows_of_the_whole(mode):
     whole = masks(0, [8, 3, 7])
     for first, count in ((0, 1), (2, 3), (7, 1)):
         np.testing.assert_array_equal(whole[first : first + count], masks(first, [count, 3, 7], mode=mode))
-
-
-def test_sites_updates_and_seeds_draw_differently():
-    base = masks(0, [4, 16])
-    for change in ({"site": 4}, {"batch_number": 8}, {"seed": 6}):
-        assert not np.array_equal(base, masks(0, [4, 16], **change))
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.5])

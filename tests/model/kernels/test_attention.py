@@ -144,37 +144,28 @@ def by_head(case, rows):
     return rows.astype(np.float64).reshape(B, case.S, case.N, case.D).transpose(0, 2, 1, 3)
 
 
-def flat(case, heads):
-    return heads.transpose(0, 2, 1, 3).reshape(B * case.S, case.N * case.D)
-
-
 @functools.cache
 def expected(case: Case):
-    """In float64, from the query as the forward kernel has rounded it."""
+    """By TensorFlow in float64, from the query as the forward kernel has rounded it."""
     made = computed(case)
     biased = made["query"].astype(np.float64) + made["query_bias"]
     query, key, d_context = (by_head(case, made[name]) for name in ("scaled_query", "key", "d_context"))
-    query /= LOG2_E
     value = by_head(case, made["value"].astype(np.float64) + made["value_bias"])
     seen = made["query_numbers"][:, None, :, None] == made["key_numbers"][:, None, None, :]
-    exponentials = np.where(seen, np.exp(query @ key.swapaxes(-1, -2)), 0.0)
-    totals = exponentials.sum(-1, keepdims=True)
-    probabilities = exponentials / np.where(totals == 0, 1, totals)
-    factors = made["keep"] * case.keep_scale
-    dropped = probabilities * factors
-    d_probabilities = (d_context @ value.swapaxes(-1, -2)) * factors
-    means = (d_probabilities * probabilities).sum(-1, keepdims=True)
-    d_scores = probabilities * (d_probabilities - means)
-    results = {
-        "context": dropped @ value,
-        "d_query": d_scores @ key * case.D**-0.5,
-        "d_key": d_scores.swapaxes(-1, -2) @ query,
-        "d_value": dropped.swapaxes(-1, -2) @ d_context,
-    }
+    inputs = [tf.constant(each) for each in (query / LOG2_E, key, value)]
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        scores = tf.matmul(*inputs[:2], transpose_b=True)
+        exponentials = tf.where(seen, tf.exp(scores), 0.0)
+        totals = tf.reduce_sum(exponentials, -1, keepdims=True)
+        probabilities = exponentials / tf.where(totals == 0, 1.0, totals)
+        context = tf.matmul(probabilities * (made["keep"] * case.keep_scale), inputs[2])
+    d_query, d_key, d_value = tape.gradient(context, inputs, d_context)
+    results = {"context": context, "d_query": d_query * case.D**-0.5, "d_key": d_key, "d_value": d_value}
     return {
-        **{name: flat(case, result) for name, result in results.items()},
+        **{name: np.transpose(each, (0, 2, 1, 3)).reshape(B * case.S, -1) for name, each in results.items()},
         "scaled_query": biased * case.D**-0.5 * LOG2_E,
-        "totals": totals[..., 0],
+        "totals": totals[..., 0].numpy(),
     }
 
 

@@ -5,11 +5,11 @@ Shape letters: R rows, H hidden.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.model.kernels.interpreted import BFLOAT16, relative_error, run, unwritten
 
@@ -18,7 +18,6 @@ PROGRAMS = R // (ROWS * STEPS)
 # Of the norm. The interpreter rounds to bfloat16 towards zero. No backend gives the kernels float32, which shows errors
 # in the formulas that are smaller than the other types' roundings, such as the other form of GELU, 4e-4.
 TOLERANCE = {np.float16: 1e-3, BFLOAT16: 8e-3, np.float32: 2e-6}
-erf = np.vectorize(math.erf)
 
 
 def normal(rng: np.random.Generator, shape: Sequence[int], dtype: type, factor: float = 1.0) -> np.ndarray:
@@ -59,27 +58,22 @@ def computed_norm(H, rate, dtype):
 
 
 def expected_norm(made, H, rate):
-    factors = made["keep"] / (1 - rate)
-    argument = made["residual"].astype(np.float64) + (made["x"].astype(np.float64) + made["bias"]) * factors
-    mean = argument.mean(1, keepdims=True)
-    inverse = 1 / np.sqrt(argument.var(1, keepdims=True) + EPSILON)
-    normed = (argument - mean) * inverse
-    d_result = made["d_result"].astype(np.float64)
-    scaled = d_result * made["gamma"]
-    slope = (scaled * normed).mean(1, keepdims=True)
-    d_argument = inverse * (scaled - scaled.mean(1, keepdims=True) - normed * slope)
-    by_program = [PROGRAMS, -1, H]
-    return {
-        "result": normed * made["gamma"] + made["beta"],
-        "argument": argument,
-        "means": mean[:, 0],
-        "inverses": inverse[:, 0],
-        "d_residual": d_argument,
-        "d_x": d_argument * factors,
-        "d_gamma": (d_result * normed).reshape(by_program).sum(1),
-        "d_beta": d_result.reshape(by_program).sum(1),
-        "d_bias": made["d_x"].astype(np.float64).reshape(by_program).sum(1),  # of what the matmuls read
-    }
+    """By TensorFlow; the sums of gradients are those of each program's rows."""
+    names = ("x", "residual", "bias", "gamma", "beta")
+    x, residual, *per_row = inputs = [tf.constant(np.broadcast_to(made[name], [R, H]), tf.float64) for name in names]
+    bias, gamma, beta = per_row
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        argument = residual + (x + bias) * (made["keep"] / (1 - rate))
+        mean, variance = tf.nn.moments(argument, 1, keepdims=True)
+        inverse = tf.math.rsqrt(variance + EPSILON)
+        result = (argument - mean) * inverse * gamma + beta
+    gradients = tape.gradient(result, inputs, made["d_result"].astype(np.float64))
+    d_x, d_residual, _, *by_row = map(np.array, gradients)
+    # Those of the bias are of what the matmuls read.
+    sums = [each.reshape([PROGRAMS, -1, H]).sum(1) for each in (*by_row, made["d_x"].astype(np.float64))]
+    found = dict(result=result, argument=argument, means=mean[:, 0], inverses=inverse[:, 0])
+    return {**found, "d_x": d_x, "d_residual": d_residual, **dict(zip(("d_gamma", "d_beta", "d_bias"), sums))}
 
 
 @pytest.mark.parametrize("H, rate, dtype", NORMS)
@@ -114,16 +108,7 @@ def computed_gelu(exact, dtype):
     (result,) = run("bias_gelu_forward", (WIDTH // 128, R // ROWS, 1), [x, bias], results, **sizes)
     results = [unwritten([R, WIDTH], dtype), unwritten([PROGRAMS, WIDTH], np.float32)]
     run("bias_gelu_gradients", (WIDTH // 128, PROGRAMS, 1), [d_result, x, bias], results, **sizes, STEPS=STEPS)
-    return x.astype(np.float64) + bias, d_result.astype(np.float64), result, *results
-
-
-def gelu_and_slope(x, exact):
-    if exact:
-        share, density = 0.5 * (1 + erf(x / math.sqrt(2))), np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
-        return x * share, share + x * density
-    tanh = np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
-    inner = math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * x * x)
-    return 0.5 * x * (1 + tanh), 0.5 * (1 + tanh) + 0.5 * x * (1 - tanh**2) * inner
+    return tf.constant(x.astype(np.float64) + bias), d_result.astype(np.float64), result, *results
 
 
 @pytest.mark.parametrize("exact", [False, True])
@@ -131,9 +116,11 @@ def gelu_and_slope(x, exact):
 @pytest.mark.filterwarnings("ignore:overflow encountered in exp2")  # 1 / infinity is the right share
 def test_gelu_and_its_gradient(exact, dtype):
     argument, d_result, result, d_x, sums = computed_gelu(exact, dtype)
-    expected, slope = gelu_and_slope(argument, exact)
+    with tf.GradientTape() as tape:
+        tape.watch(argument)
+        expected = tf.nn.gelu(argument, approximate=not exact)
     assert relative_error(result, expected) < TOLERANCE[dtype]
-    assert relative_error(d_x, d_result * slope) < TOLERANCE[dtype]
+    assert relative_error(d_x, tape.gradient(expected, argument, d_result)) < TOLERANCE[dtype]
     # The sums are those of the rounded gradients, which the matmuls read.
     expected = d_x.astype(np.float64).reshape(PROGRAMS, -1, WIDTH).sum(1)
     np.testing.assert_allclose(sums, expected, rtol=1e-5, atol=1e-5)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.model.kernels.compilation import Unavailable
-from bert_tf.model.kernels.fused_operation import BITS_PER_WORD, draw_keep_bits
+from bert_tf.model.kernels.fused_operation import BITS_PER_WORD
 from bert_tf.model.randomness import ELEMENTS_PER_COUNT, draw_decisions, draw_mask, keep_mask, threshold
 from tests.model.kernels.interpreted import run
 
@@ -53,8 +52,3 @@ def test_masks_have_the_bits_of_the_other_backends(shape, rate, site_key, first_
         np.testing.assert_array_equal(found, expected)
     np.testing.assert_array_equal(found, draw_mask(rate, *site, shape))
     assert abs(1 - found.mean() - rate) < 5 * np.sqrt(rate * (1 - rate) / found.size)
-
-
-def test_what_fills_no_words_is_refused():
-    with pytest.raises(Unavailable, match="^a row's 128 dropouts do not fill words of bits$"):
-        draw_keep_bits(0.1, 1, 128)
