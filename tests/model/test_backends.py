@@ -18,6 +18,7 @@ from bert_tf.model.kernels import launching
 from bert_tf.model.kernels.compilation import Unavailable
 from bert_tf.model.kernels.fused_attention import FusedAttention
 from bert_tf.model.kernels.fused_blocks import AddNorm, BiasGelu, WordLoss
+from bert_tf.model.kernels.fused_operation import draw_keep_bits
 from bert_tf.model.randomness import DropoutKey, update_key
 from bert_tf.model.visibility import VisibleKeys
 from bert_tf.run.device import has_fast_bf16
@@ -200,7 +201,7 @@ def test_dropout_masks_have_the_same_bits(shape, positions):
     assert Plain().dropout(DropoutKey(*arguments), 3, 0.0, shape) is None
 
 
-def test_the_scope_that_the_flags_choose():
+def test_the_scope_that_the_flags_choose_and_its_backend():
     assert choose_scope(False, "auto", False) == "off"
     with pytest.raises(UserError, match="^--xla_scope=blocks has no effect without --enable_xla: give that too, or"):
         choose_scope(False, "blocks", False)
@@ -209,6 +210,9 @@ def test_the_scope_that_the_flags_choose():
     refused("--recompute saves no memory .* leave out --xla_scope=step", choose_scope, True, "step", True)
     assert choose_scope(True, "auto", False, for_gpu=True) == "step"
     assert choose_scope(True, "auto", False) == ("step" if HAS_GPU else "blocks")
+    kinds = [type(make_backend(scope, for_gpu=True)) for scope in ("off", "blocks", "step")]
+    assert kinds == [Plain, CpuBlocks, GpuStep] and type(make_backend("step", for_gpu=False)) is PlainInStep
+    assert all(make_backend(scope, for_gpu=True).for_gpu for scope in ("off", "blocks"))
 
 
 @pytest.mark.gpu
@@ -217,12 +221,6 @@ def test_the_scope_that_the_flags_choose():
 def test_lookups_are_added_on_a_gpu_as_on_a_cpu(backend):
     expected = Plain().add_looked_up(tf.ones([8, H]), ROWS)
     np.testing.assert_allclose(backend(for_gpu=True).add_looked_up(tf.ones([8, H]), ROWS), expected, rtol=1e-6)
-
-
-def test_the_backend_of_a_scope():
-    kinds = [type(make_backend(scope, for_gpu=True)) for scope in ("off", "blocks", "step")]
-    assert kinds == [Plain, CpuBlocks, GpuStep] and type(make_backend("step", for_gpu=False)) is PlainInStep
-    assert all(make_backend(scope, for_gpu=True).for_gpu for scope in ("off", "blocks"))
 
 
 # --- The GPU's own kernels, beside XLA -----------------------------------------------------------
@@ -333,6 +331,7 @@ def test_a_step_without_kernels_computes_as_xla_and_says_why(stand_in, monkeypat
         (lambda: AddNorm(64, 64, 40, 0.1, EPSILON, tf.float16), "a hidden size of 40 is no multiple of 32, or over"),
         (lambda: BiasGelu(64, 128, True, tf.float16), "64 rows are no multiple of 128"),
         (lambda: BiasGelu(128, 96, True, tf.float16), "an intermediate size of 96 is no multiple of 128"),
+        (lambda: draw_keep_bits(0.1, 1, 128), "a row's 128 dropouts do not fill words of bits"),
     ],
 )
 def test_shapes_without_kernels(stand_in, made, reason):

@@ -124,22 +124,21 @@ def test_both_phases_and_fine_tuning_with_their_numbers(tmp_path, page):
     folders = [whole_phase(tmp_path / "phase_1"), whole_phase(tmp_path / "phase_2")]
     folders += [answering(tmp_path / "squad", "phase_2", 81.26), answering(tmp_path / "random", None, 22.4)]
     shown = page(*folders, title="Mine")
-    for text in ("Mine", "6.125", "23.8 %", "81.5 %", "81.26", "71.26", "22.4", "12.4"):
+    for text in (
+        *("Mine", "6.125", "23.8 %", "81.5 %", "81.26", "71.26", "22.4", "12.4"),
+        *("Phase 1", "Phase 2", "finished, 100 updates", "from random weights", "on each of its 2 ranks"),
+        *("321", "11.5 %", "56 %", "1,600", "2.00 GiB", "50 sequences/s", "2.15.1"),
+        "run_pretraining.py \\ '--model_dir=a folder'",
+        "Dashed: guessing, ln V + ln 2 = 9.704.",  # the loss of a model that guesses: ln 8192 + ln 2
+    ):
         assert text in shown.text, text
     # What is asked first comes first, beside each other; a figure has one name, wherever it was measured.
     _, _, came = shown.text.partition("What came of it")
     assert re.search(r"both from 0 to 100. SQuAD, from the checkpoint .* from random weights F1 81.26 22.4 exact", came)
     for text in ("MLM accuracy 0.2375 0.2375", "MLM accuracy in training 0.25 0.25", "total loss 6.625 6.625"):
         assert text in came, text
-    for text in ("Phase 1", "Phase 2", "finished, 100 updates", "from random weights", "on each of its 2 ranks"):
-        assert text in shown.text, text
-    for text in ("321", "11.5 %", "56 %", "1,600", "2.00 GiB", "50 sequences/s", "2.15.1"):
-        assert text in shown.text, text
-    assert "run_pretraining.py \\ '--model_dir=a folder'" in shown.text
-    # The line of a model that guesses: ln 8192 + ln 2.
     line = shown.figures["Total loss (MLM + NSP)"]["layout"]["shapes"][-1]
     assert line["y0"] == pytest.approx(math.log(8192) + math.log(2))
-    assert "Dashed: guessing, ln V + ln 2 = 9.704." in shown.text
     assert "MFU" not in shown.text and "TFLOP/s" not in shown.text  # neither was measured
     assert not {"Loss scale", "Skipped updates"} & set(shown.figures)
 

@@ -1,4 +1,5 @@
 import os
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -7,15 +8,7 @@ import tensorflow as tf
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.initialise import find_weights
 from bert_tf.model.heads import PretrainingModel
-from bert_tf.run.checkpoint import (
-    PREFIX,
-    CheckpointFolder,
-    SaveError,
-    find_damage,
-    load_weights,
-    open_checkpoint,
-    read_state,
-)
+from bert_tf.run.checkpoint import PREFIX, CheckpointFolder, find_damage, load_weights, open_checkpoint, read_state
 from tests.refusals import refused
 from tests.small_models import small_config
 
@@ -50,14 +43,11 @@ def test_newest_are_kept_and_a_save_that_fails_leaves_them(tmp_path, monkeypatch
     model, checkpoints, kept = PretrainingModel(CONFIG), folder(tmp_path, keep=2), ["ckpt-00000010", "ckpt-00000015"]
     for update in (5, 10, 15):
         checkpoints.save(update, model.variables, {})
-
-    def full(*_, **__):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(SaveError, match="No space left"):
-        checkpoints.save(20, model.variables, {})
-    monkeypatch.undo()
+    full = tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+    for place, name, error in ((os, "fsync", OSError(28, "No space left on device")), (tf.raw_ops, "SaveV2", full)):
+        monkeypatch.setattr(place, name, mock.Mock(side_effect=error))
+        refused("ckpt-00000020 could not be written .*No space left", checkpoints.save, 20, model.variables, {})
+        monkeypatch.undo()
     assert [path.name for path in checkpoints.finished()] == kept == sorted(os.listdir(tmp_path / "checkpoints"))
     assert not find_damage(checkpoints.finished()[-1])
 

@@ -10,6 +10,7 @@ import os
 import subprocess
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -90,11 +91,7 @@ def test_a_damaged_file_is_made_again(tmp_path, started, damage):
 
 def test_a_full_disk_and_a_noisy_python_that_is_told_to_interpret(tmp_path, started, monkeypatch):
     """What is printed is no answer, and a user's TRITON_INTERPRET is switched off."""
-
-    def no_space(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", no_space)
+    monkeypatch.setattr(os, "fsync", mock.Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     (tmp_path / "sitecustomize.py").write_text("print('a greeting')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -113,12 +110,24 @@ def unavailable(*kernels: Kernel) -> str:
     return line
 
 
-def test_triton_is_not_installed(monkeypatch, started):
-    def missing(name):
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, "version", missing)
-    assert unavailable() == "the package triton is not installed (pip install triton)" and not started
+@pytest.mark.parametrize(
+    ("place", "name", "error", "said"),
+    [
+        (importlib.metadata, "version", importlib.metadata.PackageNotFoundError("triton"), "the package triton is not"),
+        (
+            subprocess,
+            "Popen",
+            OSError(errno.ENOMEM, "Not enough memory"),
+            "Triton cannot be started: Not enough memory",
+        ),
+        (Path, "home", RuntimeError("no home directory"), "this user has no home folder to keep them in: XDG_CACHE_"),
+    ],
+    ids=["package", "memory", "home"],
+)
+def test_what_a_machine_lacks(monkeypatch, started, place, name, error, said):
+    monkeypatch.setattr(place, name, mock.Mock(side_effect=error))
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert unavailable().startswith(said) and not started
 
 
 @pytest.fixture
@@ -159,20 +168,3 @@ def test_a_triton_that_hangs(tmp_path, started, triton, monkeypatch):
             for _ in range(1000):
                 os.killpg(process.pid, 0)
                 time.sleep(0.01)
-
-
-def test_no_process_can_be_started(started, monkeypatch):
-    def refuse(*_, **__):
-        raise OSError(errno.ENOMEM, "Cannot allocate memory")
-
-    monkeypatch.setattr(subprocess, "Popen", refuse)
-    assert unavailable() == "Triton cannot be started: Cannot allocate memory"
-
-
-def test_a_user_without_a_home(started, monkeypatch):
-    def missing():
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.setattr(Path, "home", missing)
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    assert "no home folder to keep them in: XDG_CACHE_HOME can name another" in unavailable() and not started

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,8 +9,9 @@ import pytest
 
 from bert_tf.base.tensorflow import tf
 from bert_tf.model.kernels import launching
-from bert_tf.model.kernels.compilation import Kernel, Unavailable
+from bert_tf.model.kernels.compilation import Unavailable
 from tests.compiled import compile_for_test
+from tests.processes import answer
 
 DRIVER = Path(__file__).with_name("driver.cpp")
 # A process of its own, because a library is found by its name only where the loader looked for it at the start.
@@ -41,13 +40,7 @@ def launcher(tmp_path_factory):
 
 def run(launcher, folder, code=""):
     """What a process prints in which the folder's driver is the machine's; its last error."""
-    done = subprocess.run(
-        [sys.executable, "-c", BEGIN + code, launcher],
-        env={**os.environ, "LD_LIBRARY_PATH": str(folder)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = answer(sys.executable, "-c", BEGIN + code, launcher, LD_LIBRARY_PATH=str(folder))
     return done.stdout.splitlines(), done.stderr.strip().splitlines()[-1:]
 
 
@@ -58,15 +51,12 @@ def driver(tmp_path_factory):
     return folder
 
 
-def test_a_machine_without_a_driver(launcher, tmp_path):
-    (tmp_path / "libcuda.so.1").write_text("not a library, but the first of this name")
+def test_a_machine_without_a_driver_or_whose_driver_lacks_a_function(launcher, tmp_path):
+    library, source = tmp_path / "libcuda.so.1", tmp_path / "driver.cpp"
+    library.write_text("not a library, but the first of this name")
     assert run(launcher, tmp_path) == ([], ["missing: libcuda.so.1"])
-
-
-def test_a_driver_that_lacks_a_function(launcher, tmp_path):
-    source = tmp_path / "driver.cpp"
     source.write_text("#define WITHOUT_LAUNCH\n" + DRIVER.read_text())
-    compile_for_test(source, tmp_path / "libcuda.so.1")
+    compile_for_test(source, library)
     assert run(launcher, tmp_path) == ([], ["missing: cuLaunchKernel"])
 
 
@@ -120,8 +110,6 @@ def test_what_the_driver_refuses_is_said_and_tried_again(launcher, driver):
 
 # --- In TensorFlow -------------------------------------------------------------------------------
 
-KERNEL = Kernel("between_matmuls", "bias_gelu_forward", ("*fp16",), (("ROWS", 8),), 4, 1)
-
 
 def test_a_wrong_call_is_an_error_of_the_compiled_program(monkeypatch):
     """The target for GPUs, registered for the CPU under another name."""
@@ -135,22 +123,10 @@ def test_a_wrong_call_is_an_error_of_the_compiled_program(monkeypatch):
         run(tf.zeros([4]))
 
 
-def test_a_machine_without_a_gpu(monkeypatch):
+def test_without_a_gpu_or_the_compiled_code(monkeypatch):
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [])
     with pytest.raises(Unavailable, match="^there is no GPU$"):
         launching.compute_capability()
-
-
-def test_kernels_are_looked_for_once(monkeypatch):
-    asked = []
-    monkeypatch.setattr(launching, "compute_capability", lambda: (9, 0))
-    monkeypatch.setattr(launching, "compile_kernels", lambda *arguments: asked.append(arguments) or arguments[0])
-    monkeypatch.setattr(launching, "add_kernels", lambda kernels: list(range(len(kernels))))
-    assert launching.find_kernels((KERNEL,)) == launching.find_kernels((KERNEL,)) == [0]
-    assert asked == [((KERNEL,), (9, 0))]
-
-
-def test_without_the_compiled_code(monkeypatch):
     monkeypatch.setattr(launching, "load_library", lambda _: None)
     with pytest.raises(Unavailable, match=r"^the project's C\+\+ is not compiled \(python -m bert_tf.base.compiled\)$"):
         launching.launcher.__wrapped__()
