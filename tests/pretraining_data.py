@@ -82,17 +82,11 @@ def write_manifest(
     """The manifest of records or tokens with these and some other arguments; it names no shards."""
     others = {"do_lower_case": True, "strip_accents": True, "num_training_shards": 1, "fraction_test_set": 0.1}
     others |= {"masked_lm_prob": 0.15, "max_seq_length": 128, "max_predictions_per_seq": 20, "random_seed": 7}
-    stage, vocab_file = (
-        "create_tfrecord_files" if data_format == "records" else "create_token_files",
-        folder / "vocab.txt",
-    )
-    sha256 = sha256 or hashlib.sha256(vocab_file.read_bytes()).hexdigest()
+    stage = "create_tfrecord_files" if data_format == "records" else "create_token_files"
+    vocab = VocabEntry(VOCAB_SIZE, sha256 or hashlib.sha256((folder / "vocab.txt").read_bytes()).hexdigest())
     count = {"num_instances": 1, "num_instance_tokens": 1, "num_tokens": 1}
-    shard = FileEntry("training/0", 1, "", count)
-    vocab = VocabEntry(VOCAB_SIZE, sha256)
-    manifest = Manifest(
-        stage, dataset, 2, {**others, **arguments}, (), vocab, counts=count, shards={"training": [shard], "test": []}
-    )
+    shards = {"training": [FileEntry("training/0", 1, "", count)], "test": []}
+    manifest = Manifest(stage, dataset, 2, {**others, **arguments}, (), vocab, counts=count, shards=shards)
     (folder / "manifest.json").write_text(json.dumps(manifest.to_json()))
 
 
@@ -134,10 +128,10 @@ def open_dataset(
     return open_instances(str(folder / split), argument, schema.sequence_length, rules)
 
 
-def pretrain(config: PretrainingConfig, model_dir: Path, workers: Workers | None = None, **options: Any) -> bool:
+def pretrain(config: PretrainingConfig, model_dir: Path, **options: Any) -> bool:
     """Pre-trains in a run folder, with these of the program's other settings."""
-    given = PretrainingOptions(**{"model_dir": str(model_dir), **options})
-    return run_job(Job(config, given, PretrainingTask.from_settings(config, given)), workers or Workers())
+    given = PretrainingOptions(model_dir=str(model_dir), **options)
+    return run_job(Job(config, given, PretrainingTask.from_settings(config, given)), Workers())
 
 
 def write_records(path: str | Path, rows: Features) -> None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.machine.hardware import processor_facts
 from bert_tf.base.tensorflow import limit_lost_memory, tf
-
-# Values of ONEDNN_MAX_CPU_ISA.
-_BELOW_AVX512 = ("SSE41", "AVX", "AVX2", "AVX2_VNNI")
 
 
 def device_name() -> str:
@@ -18,10 +14,8 @@ def device_name() -> str:
     return tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU") if gpus else "CPU"
 
 
-def has_fast_bf16(environ: Mapping[str, str] = os.environ, facts: Mapping[str, str] | None = None) -> bool:
+def has_fast_bf16(facts: Mapping[str, str] | None = None) -> bool:
     """Whether oneDNN multiplies bfloat16 matrices here: on x86 with AVX-512, on ARM with BF16, and not on macOS."""
-    if environ.get("ONEDNN_MAX_CPU_ISA", "").upper() in _BELOW_AVX512:
-        return False
     facts = processor_facts() if facts is None else facts  # of x86 with "flags", of ARM with "Features"; of macOS none
     return not {"avx512f", "bf16"}.isdisjoint(facts.get("flags", facts.get("Features", "")).split())
 
@@ -36,8 +30,8 @@ def prepare_device(precision: str, scope: str) -> None:
     """
     if precision == "bf16" and not tf.config.list_physical_devices("GPU") and not has_fast_bf16():
         raise UserError(
-            "--precision=bf16: this processor has no AVX-512, or BF16 on ARM (or ONEDNN_MAX_CPU_ISA hides it), or this "
-            "is a Mac: bfloat16 is slower there than fp32 or ends the process; omit the flag, or give --precision=fp32"
+            "--precision=bf16: this processor has no AVX-512, or BF16 on ARM, or this is a Mac: "
+            "bfloat16 is slower there than fp32 or ends the process; omit the flag, or give --precision=fp32"
         )
     tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
     if scope != "step" and tf.config.list_physical_devices("GPU"):

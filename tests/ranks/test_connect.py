@@ -13,6 +13,7 @@ from bert_tf.base.errors import LostRankError
 from bert_tf.ranks import connect as module
 from bert_tf.ranks import horovod_workers, rendezvous
 from bert_tf.ranks.connect import connect
+from bert_tf.ranks.workers import Workers
 from tests.refusals import refused
 from tests.stand_ins import nvidia_smi
 
@@ -24,7 +25,8 @@ def test_gpus_that_tensorflow_cannot_use_are_no_reason_to_train_on_the_cpu(tmp_p
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     refused(r"nvidia-smi lists 1 GPU\(s\)", connect, use_horovod=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    assert connect(use_horovod=False).size == 1
+    alone = connect(use_horovod=False)
+    assert type(alone) is Workers and alone.is_chief and alone.mean([1.0, 2.0]) == [1.0, 2.0]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from bert_tf.run.run_folder import RunFolder, provenance
+from bert_tf.run.run_folder import RunFolder
 from tests.refusals import refused
 
 
@@ -76,8 +76,3 @@ def test_dllogger_s_lines_are_appended_only_to_such_a_file(tmp_path):
     for text in ("", 'DLLL {"type": "LOG"}\n'):
         log.write_text(text)
         RunFolder(tmp_path / "run", str(log))
-
-
-def test_provenance_names_versions():
-    facts = provenance()
-    assert facts["versions"]["python"] and facts["versions"]["numpy"] and facts["processor"]

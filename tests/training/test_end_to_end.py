@@ -2,29 +2,21 @@
 
 import json
 import math
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from tests.jobs import events
+from tests.jobs import ROOT, events
+from tests.processes import answer
 
-ROOT = Path(__file__).resolve().parents[2]
+RECORDS = "create_tfrecord_files --vocab_file {1} --dupe_factor 1"
 VOCAB_SIZE = 1500
 
 
 def run(command, *paths, **environment):
     """`command` is split at spaces; `paths` take the place of its {}."""
-    done = subprocess.run(
-        [part.format(*paths) for part in command.split()],
-        capture_output=True,
-        text=True,
-        timeout=540,
-        cwd=ROOT,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", **environment},
-    )
+    words = [part.format(*paths) for part in command.split()]
+    done = answer(*words, cwd=ROOT, TF_CPP_MIN_LOG_LEVEL="3", CUDA_VISIBLE_DEVICES="", **environment)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     return done.stdout + done.stderr
 
@@ -37,13 +29,8 @@ def test_sample_from_raw_text_to_scores(tmp_path):
         "text_formatting",
         "sharding --n_training_shards 8 --n_test_shards 2 --fraction_test_set 0.02",
         f"create_vocab --vocab_size {VOCAB_SIZE} --vocab_file {{1}}",
-        *(
-            f"create_tfrecord_files {lengths} --vocab_file {{1}} --dupe_factor 1"
-            for lengths in (
-                "--max_seq_length 128 --max_predictions_per_seq 20",
-                "--max_seq_length 512 --max_predictions_per_seq 80",
-            )
-        ),
+        f"{RECORDS} --max_seq_length 128 --max_predictions_per_seq 20",
+        f"{RECORDS} --max_seq_length 512 --max_predictions_per_seq 80",
     ):
         prepare = "{0} data/bertPrep.py --dataset sample --n_processes 2 --action " + arguments
         run(prepare, sys.executable, data / "vocab.txt", BERT_PREP_WORKING_DIR=str(data))

@@ -1,7 +1,7 @@
 """Between the start and the end of an update the host waits for no device, and nothing is compiled a second time.
 
-There is no GPU here, so this is counted: what the host reads and makes while an update runs, what XLA compiles, and
-whether its program knows over how many micro-batches it loops. What stays on a GPU: test_device_kernels.
+There is no GPU here, so this is counted: what the host reads and makes while an update runs, what XLA compiles, whether
+its program knows over how many micro-batches it loops, and which operations would send a batch through the host.
 """
 
 import re
@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import Snapshot
 from bert_tf.run.statistics import UpdateResult, UpdateStatistics
 from tests import processes
 from tests.training.test_packed_update import pack, short_batch
-from tests.training.test_train_step import Rank, global_batch, make_step, rows_of, traced_apply
-from tests.training.test_trainer import make_trainer
+from tests.training.test_train_step import Rank, begin, global_batch, make_step, rows_of, traced_apply, traced_sums
+from tests.training.test_trainer import Counter, make_trainer
 
 
 class Unread:
@@ -42,36 +41,27 @@ def test_an_update_is_handed_over_before_anything_of_it_is_read(monkeypatch, num
     """And nothing is made for a device after its work has begun: what goes there waits for that work."""
     step, *_ = make_step(Workers(), precision="fp16")
     rows, events, constant = rows_of(global_batch(), 0, 2, 4), [], tf.constant
-    gradients, metric_sums = Unread(), Unread()
 
-    def add_up(features, *arguments):
-        assert all(tf.is_tensor(value) for value in arguments[:4])
-        events.append("added up")
-        return gradients, metric_sums
+    def stage(name, num_results):
+        def noted(*given):
+            """All that it is given is there already: features, tensors and, for its program, 2 micro-batches."""
+            assert all(tf.is_tensor(each) or isinstance(each, (Unread, dict)) or each in (None, 2) for each in given)
+            events.append(name)
+            return [Unread() for _ in range(num_results)]
 
-    def reduce(*sums):
-        assert sums[0] is gradients and sums[1] is metric_sums
-        events.append("reduced")
-        return sums[:2]
-
-    def apply(applied, *rest):
-        assert applied is gradients and rest[0] is metric_sums and tf.is_tensor(rest[1])
-        events.append("applied")
-        return [Unread() for _ in range(len(UpdateResult._fields) - 3)]
+        return noted
 
     def make(*arguments, **options):
         events.append("made")
         return constant(*arguments, **options)
 
     monkeypatch.setattr(step, "_has_exchange", True)
-    monkeypatch.setattr(step, "_sum", add_up)
-    monkeypatch.setattr(step, "_reduce", reduce)
-    monkeypatch.setattr(step, "_apply", apply)
+    for name, num_results in (("_sum", 2), ("_reduce", 2), ("_apply", len(UpdateResult._fields) - 3)):
+        monkeypatch.setattr(step, name, stage(name, num_results))
     monkeypatch.setattr(tf, "constant", make)
-    result = step(rows, 0, num_micro_batches=num_micro_batches)
-    assert isinstance(result.is_finite, Unread)
+    assert isinstance(step(rows, 0, num_micro_batches=num_micro_batches).is_finite, Unread)
     made = len(events) - 3
-    assert events == ["made"] * made + ["added up", "reduced", "applied"] and made >= 4
+    assert events == ["made"] * made + ["_sum", "_reduce", "_apply"] and made >= 4
 
 
 class Alike(Rank):
@@ -92,18 +82,78 @@ def test_the_host_computes_nothing_with_results():
     assert len(results) > 100
 
 
+def num_made():
+    """How many of Python's tensors there were so far: each has a number."""
+    return tf.constant(0)._id
+
+
+def test_an_update_makes_few_tensors_whatever_the_number_of_variables():
+    step, *_ = begin()
+    features = rows_of(global_batch(), 0, 2, 4)
+    step(features, 0)
+    before = num_made()
+    step(features, 1)
+    assert num_made() - before < 16 < len(step.variables)
+
+
+# Operations whose kernels for GPUs have int32 in host memory: registered with HostMemory for all tensors where T is
+# int32 ("A special GPU kernel for int32") in TensorFlow 2.15.1's tensorflow/core/kernels/.
+HOST_INT32 = set(
+    """Add AddN AddV2 ConcatV2 Equal ExpandDims Fill FloorDiv FloorMod Greater GreaterEqual Identity Less LessEqual Max
+    Maximum Min Minimum Mul NotEqual Pack Range Reshape Squeeze StridedSlice StridedSliceGrad Sub Sum Unpack""".split()
+)
+LARGEST_SHAPE = 8  # elements: more than any tensor's dimensions, fewer than the values of any batch here
+
+
+def operations_outside_xla(graph):
+    """Of a graph and of the functions that it calls, but for those that XLA compiles."""
+    for operation in graph.get_operations():
+        yield operation
+        for name in operation.node_def.attr:
+            called = operation.node_def.attr[name].func.name
+            if called and not is_compiled(graph, called):
+                yield from operations_outside_xla(graph._get_function(called).graph)
+
+
+def is_compiled(graph, name):
+    return graph._get_function(name).cached_definition.attr["_XlaMustCompile"].b
+
+
+def is_large_int32(tensor):
+    size = tensor.shape.num_elements()
+    return tensor.dtype == tf.int32 and (size is None or size > LARGEST_SHAPE)
+
+
+def on_the_host(graph):
+    return {
+        (operation.type, operation.name)
+        for operation in operations_outside_xla(graph)
+        if operation.type in HOST_INT32 and any(map(is_large_int32, [*operation.inputs, *operation.outputs]))
+    }
+
+
+@pytest.mark.parametrize("scope", ["off", "blocks"])
+def test_no_batch_goes_through_the_host(scope):
+    """Outside XLA; and nothing is called back to it. A TensorFlow for CPUs knows no GPU kernels, so they are listed."""
+    step, *_ = make_step(Workers(), scope=scope)
+    batch, num_micro_batches = pack(short_batch(0), 2)
+    packed = traced_sums(step, rows_of(batch, 0, 4, 2), tf.constant(num_micro_batches))
+    for concrete in packed, traced_sums(step, rows_of(global_batch(), 0, 2, 4)), traced_apply(step):
+        seen = [operation.type for operation in operations_outside_xla(concrete.graph)]
+        assert len(seen) > 100 and not on_the_host(concrete.graph)
+        assert not {"PyFunc", "PyFuncStateless", "EagerPyFunc"} & set(seen)
+
+
 UPDATES = """
 import sys
-sys.path[:0] = [{tests!r}, {checkout!r}]
 from tests.training.test_host_and_device import num_compiled, packed_rows
-from tests.training.test_trainer import make_trainer
-from tests.training.test_train_step import Workers, make_step, tf
+from tests.training.test_train_step import Workers, make_step
 step, *_ = make_step(Workers(), scope="step", precision="fp16", dtype="float16")
-step_of_variable_rows = [packed_rows(number) for number in range(6)]
-assert len({{count for _, count in step_of_variable_rows}}) > 1
-for number, (rows, count) in enumerate(step_of_variable_rows):
+updates = [packed_rows(number) for number in range(6)]
+assert len({count for _, count in updates}) > 1
+for number, (rows, count) in enumerate(updates):
     step(rows, number, num_micro_batches=count).metrics.numpy()
-    print(num_compiled({dump!r}))
+    print(num_compiled(sys.argv[1]))
 assert step._accumulate.experimental_get_tracing_count() == step._apply.experimental_get_tracing_count() == 1
 """
 
@@ -116,12 +166,11 @@ def num_compiled(folder):
 @pytest.mark.slow
 def test_nothing_is_compiled_after_the_first_update(tmp_path):
     """In a process of its own, because XLA reads its flags once."""
-    tests, dump = Path(__file__).parents[1], str(tmp_path / "dump")
-    program = tmp_path / "program.py"
-    program.write_text(UPDATES.format(tests=str(tests), checkout=str(tests.parent), dump=dump))
+    dump, program = tmp_path / "dump", tmp_path / "program.py"
+    program.write_text(UPDATES)
     # What is compiled is not looked at, so it need not be good.
     flags = f"--xla_dump_to={dump} --xla_dump_hlo_as_text --xla_backend_optimization_level=0"
-    done = processes.run([sys.executable, str(program)], XLA_FLAGS=flags)
+    done = processes.run([sys.executable, str(program), str(dump)], XLA_FLAGS=flags)
     assert done.returncode == 0, done.stdout + done.stderr
     counts = [int(line) for line in done.stdout.split()]
     assert len(counts) == 6 and counts[0] >= 10 and set(counts) == {counts[0]}, counts
@@ -130,14 +179,9 @@ def test_nothing_is_compiled_after_the_first_update(tmp_path):
 def test_the_compiled_loop_knows_how_often_it_runs():
     """So that on a GPU the host need not ask after each micro-batch whether there is another one."""
     step, *_ = make_step(Workers(), scope="step")
-    program = step._accumulate.experimental_get_compiler_ir(
-        rows_of(global_batch(), 0, 8, 1),
-        tf.zeros([2]),
-        tf.constant(1.0),
-        tf.constant(1, tf.uint64),
-        tf.constant(0, tf.int64),
-        None,
-    )(stage="optimized_hlo")
+    arguments = tf.zeros([2]), tf.constant(1.0), tf.constant(1, tf.uint64), tf.constant(0, tf.int64), None
+    accumulate = step._accumulate.experimental_get_compiler_ir(rows_of(global_batch(), 0, 8, 1), *arguments)
+    program = accumulate(stage="optimized_hlo")
     constants = dict(re.findall(r"(%constant\.\d+) = s32\[\] constant\((\d+)\)", program))
     bounds = re.findall(r"ROOT [^\n]*pred\[\] compare\([^\n]*, (?:s32\[\] )?(%[\w.]+)\)[^\n]*op_name=\"while/", program)
     assert [constants.get(bound) for bound in bounds] == ["8"]
@@ -148,10 +192,8 @@ def test_results_are_read_only_where_they_are_logged(monkeypatch, tmp_path, num_
     """And of several ranks the first two updates after a line wait for the device, to be timed."""
     reads, timed = [], []
 
-    class State:
+    class Unwatched(Counter):
         """Applied updates are a variable on the device."""
-
-        loss_scale, batches_consumed = LossScale(enabled=False), 0
 
         @property
         def updates_applied(self):
@@ -161,22 +203,18 @@ def test_results_are_read_only_where_they_are_logged(monkeypatch, tmp_path, num_
         def copy(self, *_):
             return Snapshot(10, {}, {})
 
-        def broadcast(self, _):
-            pass
+        def __call__(self, *_, is_timed, **__):
+            timed.append(is_timed)
+            return UpdateResult(False, 0.0, 0.0, *[Unread()] * (len(UpdateResult._fields) - 3))
 
     def read(interval, _):
         reads.append(len(interval._results))
         interval._clear()
         return {"total_loss": 0.0, "throughput_train": 1.0}, None
 
-    def step(features, number, *, is_timed, **_):
-        timed.append(is_timed)
-        return UpdateResult(False, 0.0, 0.0, *[Unread()] * (len(UpdateResult._fields) - 3))
-
     monkeypatch.setattr(UpdateStatistics, "read", read)
     settings = dict(num_ranks=num_ranks, save_checkpoint_steps=10, display_loss_steps=5)
-    workers = Alike(0, num_ranks, {})
-    made = make_trainer(monkeypatch, tmp_path, 10, (State(), step), workers, **settings)
+    made = make_trainer(monkeypatch, tmp_path, 10, [Unwatched()] * 2, Alike(0, num_ranks, {}), **settings)
     monkeypatch.setattr(made._checkpoints, "write", lambda _: tmp_path)
     reads.clear()
     assert made.fit()

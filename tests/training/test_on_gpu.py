@@ -24,7 +24,7 @@ from bert_tf.training.tensor_list import pack, unpack
 from tests import processes
 from tests.training.test_packed_update import pack as pack_rows
 from tests.training.test_packed_update import short_batch
-from tests.training.test_train_step import CONFIG, global_batch, rows_of, sum_gradients
+from tests.training.test_train_step import CONFIG, global_batch, rows_of
 from tests.training.test_training import KILLED, command, dataset, run_by, weights  # noqa: F401  # a fixture
 
 pytestmark = pytest.mark.gpu
@@ -57,21 +57,16 @@ def make_step(place, scope, precision):
 
 
 @functools.cache
-def gradients(place, scope="off", precision="fp32"):
-    """Of one update of two micro-batches with dropout, by variable."""
-    step = make_step(place, scope, precision)
+def gradients(place, scope="off", precision="fp32", packed=False):
+    """Of one update of micro-batches with dropout, by variable; in packed rows positions are looked up, too."""
+    step, rows, num_micro_batches = make_step(place, scope, precision), rows_of(global_batch(), 0, 2, 4), None
+    if packed:
+        batch, num_micro_batches = pack_rows(short_batch(3), 2)
+        rows = rows_of(batch, 0, 4, 2)
     with tf.device(place):
-        return [each.numpy() for each in sum_gradients(step, rows_of(global_batch(), 0, 2, 4))[0]]
-
-
-@functools.cache
-def packed_gradients(place, scope="off"):
-    """Of an update of packed rows, where positions are looked up, too."""
-    step, (batch, num_micro_batches) = make_step(place, scope, "fp32"), pack_rows(short_batch(3), 2)
-    with tf.device(place):
-        update = step.agree(rows_of(batch, 0, 4, 2), 0, num_micro_batches=num_micro_batches)
+        sums = step.sum_gradients(step.agree(rows, 0, num_micro_batches=num_micro_batches))
         shapes = [variable.shape for variable in step.variables]
-        return [each.numpy() for each in unpack(step.sum_gradients(update).gradients, tf.float32, shapes)]
+        return [each.numpy() for each in unpack(sums.gradients, tf.float32, shapes)]
 
 
 def joined(tensors):
@@ -80,19 +75,18 @@ def joined(tensors):
 
 @EACH_SCOPE
 @pytest.mark.parametrize(
-    "precision", ["fp32", *(pytest.param(name, marks=needs_gpu) for name in ("tf32", "fp16", "bf16"))]
+    "precision, packed",
+    [
+        ("fp32", False),
+        ("fp32", True),
+        *(pytest.param(name, False, marks=needs_gpu) for name in ("tf32", "fp16", "bf16")),
+    ],
 )
-def test_gradients_are_the_cpus_in_every_precision_and_scope(scope, precision):
+def test_gradients_are_the_cpus_in_every_precision_and_scope(scope, precision, packed):
     if precision == "bf16" and not HAS_BF16:
         pytest.skip("no bfloat16 in this device")
-    expected, limit = joined(gradients(CPU)), TOLERANCES[precision]
-    assert np.linalg.norm(joined(gradients(DEVICE, scope, precision)) - expected) < limit * np.linalg.norm(expected)
-
-
-@EACH_SCOPE
-def test_packed_gradients_are_the_cpus_in_every_scope(scope):
-    expected = joined(packed_gradients(CPU))
-    assert np.linalg.norm(joined(packed_gradients(DEVICE, scope)) - expected) < 1e-5 * np.linalg.norm(expected)
+    expected, found = joined(gradients(CPU, packed=packed)), joined(gradients(DEVICE, scope, precision, packed))
+    assert np.linalg.norm(found - expected) < TOLERANCES[precision] * np.linalg.norm(expected)
 
 
 @EACH_SCOPE

@@ -1,20 +1,19 @@
 """A packed update is the update of the same instances, whatever its split and whatever is compiled."""
 
 import dataclasses
-import functools
 
 import numpy as np
 import pytest
 
 from bert_tf.batches.packing import Slots, best_fit, lay_out
+from tests.training import test_train_step
 from tests.training.test_train_step import (
     CONFIG,
-    _state,
+    PAIRS,
+    WORDS,
+    assert_same_training,
     assert_same_weights,
-    begin,
     global_batch,
-    num_traces,
-    rows_of,
     train_ranks,
 )
 
@@ -50,21 +49,16 @@ def pack(batch, micro_batch_size, num_ranks=1):
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}, num_micro_batches
 
 
-@functools.cache
-def train(num_accumulation_steps, micro_batch_size, packed, num_updates=2, **options):
-    step, model, optimizer, _ = begin(**options)
-    results, before = [], num_traces(step)
-    for number in range(num_updates):
-        batch, num_micro_batches = short_batch(number), None
-        if packed:
-            batch, num_micro_batches = pack(batch, micro_batch_size)
-        results.append(
-            step(
-                rows_of(batch, 0, num_accumulation_steps, micro_batch_size), number, num_micro_batches=num_micro_batches
-            )
-        )
-    assert max(num_traces(step) - before) <= 1, "of one shape a function is traced once"
-    return results, [variable.numpy() for variable in _state(model, optimizer)]
+def unpacked_batch(number, micro_batch_size):
+    return short_batch(number), None
+
+
+def packed_batch(number, micro_batch_size):
+    return pack(short_batch(number), micro_batch_size)
+
+
+def train(*split, make_batch=packed_batch, **options):
+    return test_train_step.train(*split, make_batch=make_batch, **options)
 
 
 def test_the_batches_really_are_packed_and_differ_in_their_micro_batches():
@@ -72,29 +66,25 @@ def test_the_batches_really_are_packed_and_differ_in_their_micro_batches():
     assert pack(short_batch(0), 4)[1] == 2 and pack(short_batch(0), 8)[1] == 1
 
 
-def assert_same_training(mine, theirs):
-    for result, other in zip(mine[0], theirs[0]):
-        np.testing.assert_allclose(result.metrics, other.metrics, rtol=1e-5)
-        np.testing.assert_allclose(result.gradient_norm, other.gradient_norm, rtol=1e-5)
-        np.testing.assert_allclose(result.norm_by_variable, other.norm_by_variable, rtol=2e-5, atol=1e-7)
-    assert_same_weights(mine[1], theirs[1], 3e-6)
-
-
 @pytest.mark.computes
-@pytest.mark.parametrize("split, scope", [((8, 1), "off"), ((1, 8), "off"), ((2, 4), "step")])
-def test_the_updates_are_those_of_the_instances_unpacked(split, scope):
-    packed = train(*split, True, config=WITHOUT_DROPOUT, scope=scope)
-    assert_same_training(packed, train(1, 8, False, config=WITHOUT_DROPOUT))
+@pytest.mark.parametrize(
+    "split, scope, kind",
+    [((8, 1), "off", PAIRS), ((1, 8), "off", PAIRS), ((2, 4), "step", PAIRS), ((4, 2), "off", WORDS)],
+)
+def test_the_updates_are_those_of_the_instances_unpacked(split, scope, kind):
+    packed = train(*split, config=WITHOUT_DROPOUT, scope=scope, kind=kind)
+    unpacked = train(1, 8, make_batch=unpacked_batch, config=WITHOUT_DROPOUT, kind=kind)
+    assert_same_training(packed, unpacked, 3e-6)
 
 
 @pytest.mark.computes
 @pytest.mark.parametrize("split, scope", [((8, 1), "off"), ((2, 4), "blocks")])
 def test_dropout_does_not_know_the_split(split, scope):
-    assert_same_training(train(*split, True, scope=scope), train(1, 8, True))
+    assert_same_training(train(*split, scope=scope), train(1, 8), 3e-6)
 
 
 def test_the_number_of_ranks_does_not_matter_with_dropout_on():
     """One update; real ranks make more in test_training."""
     batch, num_micro_batches = pack(short_batch(0), 1, num_ranks=2)
     _, found = train_ranks(2, 4, 1, batch, num_micro_batches)
-    assert_same_weights(found, train(1, 8, True, num_updates=1)[1])
+    assert_same_weights(found, train(1, 8, num_updates=1)[1])

@@ -6,8 +6,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -27,6 +25,7 @@ from bert_tf.training import step as module
 from bert_tf.training.state import TrainState
 from bert_tf.training.step import TrainStep
 from bert_tf.training.tensor_list import pack, unpack
+from tests import processes
 from tests.refusals import refused
 from tests.small_models import small_config
 
@@ -96,7 +95,7 @@ def make_step(
 @functools.cache
 def _made_once(*options):
     made = make_step(Workers(), *options)
-    return made, [variable.numpy() for variable in _everything(*made[1:])]
+    return made, values(*made[1:])
 
 
 atexit.register(_made_once.cache_clear)  # later TensorFlow's functions would complain that modules are gone
@@ -104,14 +103,23 @@ atexit.register(_made_once.cache_clear)  # later TensorFlow's functions would co
 
 def begin(scope="off", dtype="float32", config=CONFIG, precision="fp32", kind=PAIRS):
     """What `make_step` gives one rank, with its first values; made, traced and compiled once for all tests."""
-    made, values = _made_once(scope, dtype, config, precision, kind)
-    for variable, value in zip(_everything(*made[1:]), values):
-        variable.assign(value)
+    made, begun = _made_once(scope, dtype, config, precision, kind)
+    assign(begun, *made[1:])
     return made
 
 
-def _everything(model, optimizer, loss_scale):
-    return [*_state(model, optimizer), *loss_scale.variables]
+def _state(model, optimizer, loss_scale=None):
+    return [*model.variables, *optimizer.slot_variables, optimizer.iterations, *getattr(loss_scale, "variables", ())]
+
+
+def values(*state):
+    """Those of the model's weights, of the optimizer, and of the loss scale if it is given."""
+    return [variable.numpy() for variable in _state(*state)]
+
+
+def assign(begun, *state):
+    for variable, value in zip(_state(*state), begun):
+        variable.assign(value)
 
 
 def traced_sums(step, features, num_micro_batches=None):
@@ -141,16 +149,24 @@ def num_traces(step):
     return np.array([step._accumulate.experimental_get_tracing_count(), step._apply.experimental_get_tracing_count()])
 
 
+def whole_batch(number, micro_batch_size):
+    return global_batch(seed=number), None
+
+
 @functools.cache
-def train(num_accumulation_steps, micro_batch_size, num_updates=2, **options):
-    step, model, _, _ = begin(**options)
-    before = num_traces(step)
-    results = [
-        step(rows_of(global_batch(seed=number), 0, num_accumulation_steps, micro_batch_size), number)
-        for number in range(num_updates)
-    ]
+def train(num_accumulation_steps, micro_batch_size, num_updates=2, make_batch=whole_batch, **options):
+    """The results of updates, and weights and moments after them.
+
+    `make_batch` gives the batch of an update, and how many of its micro-batches count (None: all).
+    """
+    step, model, optimizer, _ = begin(**options)
+    results, before = [], num_traces(step)
+    for number in range(num_updates):
+        batch, num_micro_batches = make_batch(number, micro_batch_size)
+        rows = rows_of(batch, 0, num_accumulation_steps, micro_batch_size)
+        results.append(step(rows, number, num_micro_batches=num_micro_batches))
     assert max(num_traces(step) - before) <= 1, "of one shape a function is traced once"
-    return results, [variable.numpy() for variable in model.variables]
+    return results, values(model, optimizer)
 
 
 def train_ranks(num_ranks, num_accumulation_steps, micro_batch_size, batch, num_micro_batches=None):
@@ -162,20 +178,15 @@ def train_ranks(num_ranks, num_accumulation_steps, micro_batch_size, batch, num_
     try:
         mail = {}
         ranks = [make_step(Rank(rank, num_ranks, mail)) for rank in range(num_ranks)]
-        begun = [[variable.numpy() for variable in _state(model, optimizer)] for _, model, optimizer, _ in ranks]
+        begun = [values(*state) for _, *state in ranks]
         for _ in range(3):  # denominators, then gradients, then the real thing
-            for rank, (step, model, optimizer, _) in enumerate(ranks):
-                for variable, value in zip(_state(model, optimizer), begun[rank]):
-                    variable.assign(value)
+            for rank, (step, *state) in enumerate(ranks):
+                assign(begun[rank], *state)
                 features = rows_of(batch, rank, num_accumulation_steps, micro_batch_size)
                 step(features, 0, num_micro_batches=num_micro_batches)
-        return [[variable.numpy() for variable in _state(model, optimizer)] for _, model, optimizer, _ in ranks]
+        return [values(model, optimizer) for _, model, optimizer, _ in ranks]
     finally:
         tf.config.run_functions_eagerly(False)
-
-
-def _state(model, optimizer):
-    return [*model.variables, *optimizer.slot_variables, optimizer.iterations]
 
 
 def assert_same_weights(mine, theirs, tolerance=2e-6):
@@ -183,23 +194,25 @@ def assert_same_weights(mine, theirs, tolerance=2e-6):
         np.testing.assert_allclose(one, other, atol=tolerance, rtol=1e-7 if tolerance else 0)
 
 
-@pytest.mark.computes
-@pytest.mark.parametrize("split", [(8, 1), (2, 4)])
-def test_the_split_into_micro_batches_does_not_matter_with_dropout_on(split):
-    expected_results, expected = train(1, 8)
-    results, weights = train(*split)
-    assert_same_weights(weights, expected)
-    for result, other in zip(results, expected_results):
+def assert_same_training(mine, theirs, tolerance=2e-6):
+    for result, other in zip(mine[0], theirs[0]):
         np.testing.assert_allclose(result.metrics, other.metrics, rtol=1e-5)
         np.testing.assert_allclose(result.gradient_norm, other.gradient_norm, rtol=1e-5)
+        np.testing.assert_allclose(result.norm_by_variable, other.norm_by_variable, rtol=2e-5, atol=1e-7)
+    assert_same_weights(mine[1], theirs[1], tolerance)
+
+
+@pytest.mark.computes
+@pytest.mark.parametrize("split, kind", [((8, 1), PAIRS), ((2, 4), PAIRS), ((4, 2), WORDS)])
+def test_the_split_into_micro_batches_does_not_matter_with_dropout_on(split, kind):
+    assert_same_training(train(*split, kind=kind), train(1, 8, kind=kind))
 
 
 @pytest.mark.computes
 def test_the_number_of_ranks_does_not_matter_with_dropout_on():
     """One update; real ranks make more in test_distributed."""
-    _, expected = train(1, 8, num_updates=1)
     first, second = train_ranks(2, 2, 2, global_batch(seed=0))
-    assert_same_weights(first[: len(expected)], expected)
+    assert_same_weights(first, train(1, 8, num_updates=1)[1])
     assert_same_weights(first, second, 0)
 
 
@@ -263,12 +276,9 @@ def test_recomputing_layers_needs_the_memory_of_about_one_and_changes_no_bit():
     In a process with oneDNN, whose allocator alone counts what it hands out; TensorFlow leaves it off on some
     processors.
     """
-    program = (
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
-        "from tests.training.test_train_step import peak_and_sums\nprint(*peak_and_sums(True), *peak_and_sums(False))"
-    )
-    environment = {**os.environ, "TF_ENABLE_ONEDNN_OPTS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    program = "from tests.training.test_train_step import peak_and_sums as run; print(*run(True), *run(False))"
+    variables = {"PYTHONPATH": str(processes.ROOT), "TF_ENABLE_ONEDNN_OPTS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    done = processes.answer(sys.executable, "-c", program, **variables)
     assert done.returncode == 0, done.stderr
     recomputing, sums, keeping, expected = done.stdout.split()
     assert 0 < int(recomputing) < 0.6 * int(keeping) and sums == expected
@@ -297,16 +307,16 @@ def test_non_finite_gradient_changes_nothing(scope):
     good, bad = global_batch(), global_batch()
     bad["masked_lm_weights"][6, 0] = np.nan
     step(rows_of(good, 0, 2, 4), 0)
-    before = [variable.numpy() for variable in _state(model, optimizer)]
+    before = values(model, optimizer)
     assert not bool(step(rows_of(bad, 0, 2, 4), 1).is_finite)
-    assert_same_weights([variable.numpy() for variable in _state(model, optimizer)], before, 0)
+    assert_same_weights(values(model, optimizer), before, 0)
     assert bool(step(rows_of(good, 0, 2, 4), 2).is_finite)
 
 
 def test_a_nan_of_one_rank_is_skipped_by_all_ranks():
     batch, (_, model, optimizer, _) = global_batch(), begin()
     batch["masked_lm_weights"][4:] = np.nan  # the second rank's
-    before = [variable.numpy() for variable in _state(model, optimizer)]
+    before = values(model, optimizer)
     for found in train_ranks(2, 1, 4, batch):
         assert_same_weights(found, before, 0)
 
@@ -360,7 +370,8 @@ def test_no_sum_depends_on_what_is_ready_first():
 
 
 def golden_update():
-    results, weights = train(2, 4)
+    results, trained = train(2, 4)
+    weights = trained[: len(begin()[1].variables)]
     return {
         "metrics": results[-1].metrics.numpy().tolist(),
         "gradient_norm": float(results[-1].gradient_norm),

@@ -1,4 +1,4 @@
-"""Pre-training without next sentence (--no_next_sentence): the update, and run_pretraining.py with single segments."""
+"""run_pretraining.py without next sentence (--no_next_sentence), with single segments."""
 
 import json
 import math
@@ -12,29 +12,11 @@ from bert_tf.memory.plan import Workload
 from bert_tf.model.backends import make_backend
 from bert_tf.run.variables import open_checkpoint
 from bert_tf.tasks.pretraining.task import PretrainingTask
-from tests.jobs import events
+from tests.jobs import events, scores_in
 from tests.pretraining_data import TINY, write_dataset
-from tests.training import test_packed_update
-from tests.training.test_packed_update import WITHOUT_DROPOUT, assert_same_training
-from tests.training.test_train_step import WORDS, assert_same_weights, train
 from tests.training.test_training import run
 
 SINGLE = dict(no_next_sentence=True)
-
-
-@pytest.mark.computes
-def test_an_update_does_not_know_its_split():
-    """With dropout on."""
-    results, expected = train(1, 8, num_updates=1, kind=WORDS)
-    assert results[0].metrics.shape == [2]
-    assert_same_weights(train(4, 2, num_updates=1, kind=WORDS)[1], expected)
-
-
-@pytest.mark.computes
-def test_a_packed_update_is_that_of_the_instances_unpacked():
-    assert_same_training(
-        *(test_packed_update.train(4, 2, packed, config=WITHOUT_DROPOUT, kind=WORDS) for packed in (True, False))
-    )
 
 
 @pytest.fixture(scope="module")
@@ -45,24 +27,27 @@ def dataset(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def finished(dataset, tmp_path_factory):
+    """With LARS and gradients that would travel in float16, too."""
     model_dir = tmp_path_factory.mktemp("finished")
-    run(dataset, model_dir, dropout=0, **SINGLE)
+    run(dataset, model_dir, dropout=0, optimizer_type="lars", allreduce_compression="fp16", **SINGLE)
     return model_dir
 
 
 def test_nothing_is_learned_or_said_of_next_sentences(finished, tmp_path):
-    evaluation = dict(line.split(" = ") for line in (finished / "eval_results.txt").read_text().splitlines())
+    evaluation = scores_in(finished)
     assert list(evaluation) == ["masked_lm_accuracy", "masked_lm_loss", "loss", "global_step"]
     assert evaluation["loss"] == evaluation["masked_lm_loss"]
     logged = events(finished, "train")
     assert all(record["total_loss"] == record["mlm_loss"] for record in logged)
     assert logged[0]["mlm_loss"] == pytest.approx(math.log(TINY.vocab_size), abs=0.1)
+    assert logged[0]["loss_scaler"] == 2.0**15, "half precision gradients need a scale"
     names = open_checkpoint(finished / "checkpoints/ckpt-00000020/bert_model.ckpt").shapes
     assert not [name for name in [*names, *logged[0]] if "pooler" in name or "seq_" in name or "nsp" in name]
     config = json.loads((finished / "config.json").read_text())
     work = Workload(TINY, 16, 3, config["settings"]["xla_scope"], no_next_sentence=True)
     assert config["planned"]["num_parameters"] == work.num_parameters
     assert config["data"]["pairs"]["single_segments"] and config["identity"]["no_next_sentence"]
+    assert (config["identity"]["optimizer_type"], config["identity"]["allreduce_compression"]) == ("lars", "fp16")
     # The run's own record says what kind of run it is.
     _, (attempt,) = replay(finished, 20)
     assert attempt.is_finite and set(attempt.figures) >= {"mlm_loss"} and "nsp_loss" not in attempt.figures
