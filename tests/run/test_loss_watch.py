@@ -31,6 +31,11 @@ def test_real_runs_are_not_complained_about(name):
     assert "usual causes: duplicated text" in warning
 
 
+def test_noise_is_not_complained_about():
+    noise = random.Random(0)
+    assert warnings_of([noise.gauss(7.0, 0.3) for _ in range(5000)]) == []
+
+
 def test_no_progress_is_said_once():
     noise = random.Random(0)
     ((update, warning),) = warnings_of([START + noise.gauss(0.0, 0.05) for _ in range(200)], warmup_steps=400)
