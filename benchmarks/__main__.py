@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 from bert_tf.base.errors import UserError, exit_on_user_error
 
 HERE = Path(__file__).resolve().parent
+PROGRAMS = ("finetuning", "gpu", "kill_preparation", "kill_training")  # with a command line of their own
 
 
 class Benchmark(NamedTuple):
     what: str
     needs: str
-    is_program: bool  # a separate program, with `main`
 
 
 def find_benchmarks() -> dict[str, Benchmark]:
@@ -35,12 +35,11 @@ def find_benchmarks() -> dict[str, Benchmark]:
     found = {}
     for path in sorted([*HERE.glob("*.py"), *HERE.glob("*/__main__.py")]):
         module = ast.parse(path.read_text(encoding="utf-8"))
-        is_program = any(isinstance(node, ast.FunctionDef) and node.name == "main" for node in module.body)
         for node in module.body:
             if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "NEEDS":
                 what = (ast.get_docstring(module) or "").partition("\n\n")[0].replace("\n", " ")
                 name = path.stem if path.parent == HERE else path.parent.name
-                found[name] = Benchmark(what, ast.literal_eval(node.value), is_program)
+                found[name] = Benchmark(what, ast.literal_eval(node.value))
     return dict(sorted(found.items()))
 
 
@@ -62,7 +61,7 @@ def make_parser(name: str, module: Any) -> argparse.ArgumentParser:
 
 def run(name: str, benchmark: Benchmark, arguments: Sequence[str]) -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    if benchmark.is_program:
+    if name in PROGRAMS:
         sys.argv = [f"python -m benchmarks {name}", *arguments]
         runpy.run_module(f"benchmarks.{name}", run_name="__main__")
         return

@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import itertools
-import json
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -32,10 +31,11 @@ import numpy as np
 
 from benchmarks.child import timed
 from benchmarks.finished import Finished, Line
-from benchmarks.frame import CHECKOUT, Bench, existing, run_command
+from benchmarks.frame import CHECKOUT, Bench, existing, read_scores, run_command
 from benchmarks.trials import mean_and_spread, small_model
 from bert_tf.base.errors import UserError
 from bert_tf.base.progress import Progress
+from bert_tf.launch.environment import flag_texts
 from bert_tf.records.manifest import MANIFEST_NAME, read_manifest
 
 NEEDS = "--data: token files, and hours"
@@ -319,8 +319,7 @@ def _scored(
     """The scores that a program writes, having begun with these weights."""
     folder = weights.parent / judge
     _program_secs(program, {**flags, "init_checkpoint": weights}, folder)
-    lines = (folder / "eval_results.txt").read_text(encoding="utf-8").splitlines()
-    return {name: float(value) for name, value in (line.split(" = ") for line in lines)}
+    return read_scores(folder)
 
 
 def _program_secs(program: str, flags: Mapping[str, Any], folder: Path) -> float:
@@ -329,6 +328,4 @@ def _program_secs(program: str, flags: Mapping[str, Any], folder: Path) -> float
 
 def _command_secs(command: Sequence[str | Path], flags: Mapping[str, Any]) -> float:
     """Runs a program; returns its processor seconds."""
-    given = [f"--{name}={json.dumps(value) if isinstance(value, bool) else value}" for name, value in flags.items()]
-    given = [flag for flag in given if not flag.endswith("=None")]
-    return timed(lambda: run_command([*command, *given]))[1]
+    return timed(lambda: run_command([*command, *flag_texts(flags)]))[1]

@@ -1,8 +1,7 @@
-"""Formatting a dump of Wikipedia, beside wikiextractor; in two processes; and the reader without the cleaning.
+"""Formatting a dump of Wikipedia, beside wikiextractor; and in two processes.
 
 Complete commands are measured, each in a new folder. The comparison with wikiextractor uses a quarter of the dump; two
-processes, which take a second to start, get all of it. The reader is measured in this process: how fast it hands out
-pieces, which any number of processes can then decompress and clean.
+processes, which take a second to start, get all of it.
 
     python -m benchmarks formatting --dump wikicorpus_en.xml.bz2 --copies 96
 """
@@ -11,16 +10,13 @@ from __future__ import annotations
 
 import argparse
 import bz2
-import collections
-import shutil
 from pathlib import Path
 
-from benchmarks.frame import Bench, bert_prep, existing, run_command
-from bert_tf.prepare.corpora import wiki
+from benchmarks.frame import Bench, existing, run_command
 
 NEEDS = "peer wikiextractor; --dump of Wikipedia, .xml.bz2"
 PEERS = ("wikiextractor",)
-COMMAND = "--action text_formatting --dataset wikicorpus_en --keep_duplicates".split()
+COMMAND = "--action=text_formatting --dataset=wikicorpus_en --keep_duplicates"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -41,15 +37,12 @@ def write_dump(source: Path, num_copies: int, packed: Path, plain: Path) -> None
 
 
 def run(bench: Bench) -> None:
-    packed, plain, folder = (bench.folder / name for name in ("dump.xml.bz2", "dump.xml", "work"))
+    packed, plain = bench.folder / "dump.xml.bz2", bench.folder / "dump.xml"
     write_dump(bench.options.dump, max(1, bench.options.copies // 4), packed, plain)
 
     def ours(dump: Path, num_processes: int) -> None:
-        shutil.rmtree(folder, ignore_errors=True)
-        link = folder / f"download/wikicorpus_en/wikicorpus_en.{dump.name.partition('.')[2]}"
-        link.parent.mkdir(parents=True)
-        link.symlink_to(dump)
-        bert_prep(folder, *COMMAND, f"--n_processes={num_processes}", cores=bench.available[:num_processes])
+        name = f"download/wikicorpus_en/wikicorpus_en.{dump.name.partition('.')[2]}"
+        bench.stage(COMMAND, name, dump, num_processes)
 
     python, output = bench.peer("wikiextractor"), bench.folder / "extracted"
     theirs = [python, "-m", "wikiextractor.WikiExtractor", plain, "--output", output, "--processes", "1", "--quiet"]
@@ -63,8 +56,3 @@ def run(bench: Bench) -> None:
     bench.compare(
         f"Formatting {work['amount']:.0f} MB of XML from .xml.bz2, whole commands", variants, **work, clock="wall"
     )
-    readers = {
-        path.name.removeprefix("dump"): lambda path=path: collections.deque(wiki.read_batches([path], {}), maxlen=0)
-        for path in (plain, packed)
-    }
-    bench.compare("The reader alone", readers, **work)

@@ -16,6 +16,7 @@ import datetime
 import functools
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -51,41 +52,14 @@ class Variant(NamedTuple):
 
     make: str
     settings: Mapping[str, Any] = {}
-    python: str = sys.executable
+    peer: str = ""  # the tool in whose environment it runs; it is left out where peers are
     warm_up: int = 0
     afresh: bool = False  # a new process for each turn, so that no cache is warm
+    python: str = sys.executable
 
 
 Turn = Callable[[], Sample]
 Measurable = Union[Variant, Callable[[], Any]]
-
-
-class Worker:
-    """The process of a variant."""
-
-    def __init__(self, variant: Variant):
-        self._name = variant.make
-        self._process = subprocess.Popen(
-            [variant.python, str(CHILD), variant.make], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        self.versions: dict[str, str] = self._ask({**variant.settings, "warm_up": variant.warm_up})
-
-    def _ask(self, content: Any) -> Any:
-        assert self._process.stdin and self._process.stdout
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(json.dumps(content, default=str) + "\n")
-            self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            raise UserError(f"{self._name}: its process ended with code {self._process.wait()}; see above why")
-        return json.loads(line)
-
-    def turn(self) -> Sample:
-        return Sample(*self._ask("turn"))
-
-    def end(self) -> None:
-        self._process.kill()
-        self._process.wait()
 
 
 def run_command(command: Sequence[str | Path], cores: Sequence[int] = (), **environment: str) -> str:
@@ -102,6 +76,12 @@ def run_command(command: Sequence[str | Path], cores: Sequence[int] = (), **envi
         print(said, file=sys.stderr, flush=True)
         raise UserError(f"{' '.join(map(str, command))[:200]} ended with code {done.returncode}; see above why")
     return done.stdout
+
+
+def read_scores(run_folder: Path) -> dict[str, float]:
+    """What a program of a task has found of its weights."""
+    lines = (run_folder / "eval_results.txt").read_text(encoding="utf-8").splitlines()
+    return {name: float(value) for name, value in (line.split(" = ") for line in lines)}
 
 
 def bert_prep(folder: Path, *arguments: str, cores: Sequence[int] = ()) -> None:
@@ -177,15 +157,15 @@ class Bench:
         amount: float | str = 0,
         unit: str = "",
         clock: str = "cpu",
-        before: Mapping[str, Sequence[Sample]] | None = None,
     ) -> dict[str, list[Sample]]:
-        """Measures the variants by turns and adds the part to the result.
+        """Measures the variants by turns, without those of peers that are left out, and adds the part to the result.
 
         Args:
           amount, unit: of the work of one turn, for the rates; or the name of the figure that says how much it was.
           clock: "wall" or "cpu", by which ratios are computed.
-          before: samples of earlier turns, which come first in the table.
         """
+        known = {*self._peers, ""}
+        variants = {name: each for name, each in variants.items() if getattr(each, "peer", "") in known}
         samples: dict[str, list[Sample]] = {name: [] for name in variants}
         total = self.options.rounds * len(variants)
         with self._turns(variants) as turns, Progress(total=total, unit="turns", description=title) as bar:
@@ -194,7 +174,7 @@ class Bench:
                     samples[name].append(turn())
                     self._loads.append(os.getloadavg()[0])
                     bar.update(1)
-        found = {name: [list(each) for each in own] for name, own in {**(before or {}), **samples}.items()}
+        found = {name: [list(each) for each in own] for name, own in samples.items()}
         self._add({"title": title, "amount": amount, "unit": unit, "clock": clock, "variants": found})
         return samples
 
@@ -216,27 +196,50 @@ class Bench:
                 elif variant.afresh:
                     turns[name] = functools.partial(self.once, variant)
                 else:
-                    turns[name] = stack.enter_context(self._worker(variant)).turn
+                    turns[name] = stack.enter_context(self._process(variant))
             yield turns
 
     @contextlib.contextmanager
-    def _worker(self, variant: Variant) -> Iterator[Worker]:
-        worker = Worker(variant)
+    def _process(self, variant: Variant) -> Iterator[Turn]:
+        """Starts the process of a variant."""
+        command = [self._peers.get(variant.peer, variant.python), str(CHILD), variant.make]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+        def ask(content: Any) -> Any:
+            assert process.stdin and process.stdout
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write(json.dumps(content, default=str) + "\n")
+                process.stdin.flush()
+            line = process.stdout.readline()
+            if not line:
+                raise UserError(f"{variant.make}: its process ended with code {process.wait()}; see above why")
+            return json.loads(line)
+
         try:
-            self._note_versions(worker.versions)
-            yield worker
+            self._note_versions(ask({**variant.settings, "warm_up": variant.warm_up}))
+            yield lambda: Sample(*ask("turn"))
         finally:
-            worker.end()
+            process.kill()
+            process.wait()
 
     def once(self, variant: Variant) -> Sample:
         """One turn in a separate process."""
-        with self._worker(variant) as worker:
-            return worker.turn()
+        with self._process(variant) as turn:
+            return turn()
 
     def _note_versions(self, found: Mapping[str, str]) -> None:
         for name, version in found.items():
             known = self.result["versions"].setdefault(name, [])
             known += [version] * (version not in known)
+
+    def stage(self, command: str, name: str, source: Path, num_processes: int) -> None:
+        """Runs an action of bertPrep.py, on a core for each process, in a new folder that has `source` by this name."""
+        folder = self.folder / "stage"
+        shutil.rmtree(folder, ignore_errors=True)
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).symlink_to(source)
+        cores = self.available[:num_processes]
+        bert_prep(folder, *command.split(), f"--n_processes={num_processes}", cores=cores)
 
     def save(self) -> None:
         """Writes the result and its page."""
@@ -263,8 +266,7 @@ def shown(value: Any) -> Any:
     shortened = []
     for part in str(value).split(","):
         name, equals, path = part.rpartition("=")
-        exists = os.path.exists(path.partition("@")[0])
-        shortened.append(f"{name}{equals}{os.path.basename(path.rstrip('/'))}" if exists else part)
+        shortened.append(f"{name}{equals}{os.path.basename(path.rstrip('/'))}" if os.path.exists(path) else part)
     return ",".join(shortened)
 
 

@@ -7,11 +7,6 @@
 Each variant is a separate process that reads from the page cache. The first batches of a turn, which were prefetched,
 are not counted.
 
-"Beside a GPU" is what a rank sees on eight H100s with eight cores: it has a core, on which its input is read ahead
-while its GPU computes, here a pause. An H100 takes at most some 3,000 instances a second of BERT-Large at length 128
-(240 GFLOP each, so that would be 73 % of its 989 TFLOP/s), and fewer at 512. Waiting for input has to be under 2 % of
-an update's time.
-
     python -m benchmarks input_pipeline --names "128/20,512/80" \\
       --input_files .../seq_len_128.../training,.../seq_len_512.../training
 """
@@ -19,17 +14,15 @@ an update's time.
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Iterator
 from typing import Any, Callable
 
 from benchmarks.child import timed
 from benchmarks.frame import Bench, Variant, shown
 
-NEEDS = "--input_files: folders of records or token files"
+NEEDS = "--input_files: folders of records"
 ROUNDS = 11
 AHEAD = 4  # batches at the beginning of a turn, not counted
-INSTANCES_PER_SEC = 3_000
 
 
 def tf_data_by_batch(records, batch_size: int, _: int) -> Iterator[Any]:
@@ -65,47 +58,12 @@ VARIANTS: dict[str, Callable[..., Iterator[Any]]] = {
 }
 
 
-def batches_of(settings: dict[str, Any]) -> Iterator[Any]:
-    """The batches of a variant, in its process."""
-    records, sizes = open_set(settings["folder"]), (settings["batch_size"], settings["micro_batch_size"])
-    return VARIANTS[settings["variant"]](records, *sizes)
-
-
-def beside_a_gpu(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """Runs in the process of a variant: the share of the time in which a rank waits for its next batch."""
-    batch_size = settings["batch_size"]
-    batches = batches_of(settings)
-
-    def run() -> dict[str, float]:
-        waited = 0.0
-        for _ in range(AHEAD):
-            next(batches)
-        begin = time.perf_counter()
-        for _ in range(settings["num_batches"]):
-            time.sleep(batch_size / INSTANCES_PER_SEC)
-            asked = time.perf_counter()
-            next(batches)
-            waited += time.perf_counter() - asked
-        return {"waiting %": 100 * waited / (time.perf_counter() - begin)}
-
-    return run
-
-
-def open_set(folder: str):
-    """Opens records; or token files, whose folder is followed by @ and the length: .../training@128."""
-    from bert_tf.batches.data_sets import RecordSet, open_instances
-    from bert_tf.batches.masking import MaskingRules
-
-    patterns, _, length = folder.partition("@")
-    if not length:
-        return RecordSet(patterns, "input_files")
-    rules = MaskingRules(max_predictions_per_seq=max(1, round(0.15 * int(length))))
-    return open_instances(patterns, "input_files", int(length), rules)
-
-
 def turn(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
     """Runs in the process of a variant."""
-    batches = batches_of(settings)
+    from bert_tf.batches.data_sets import RecordSet
+
+    records = RecordSet(settings["folder"], "input_files")
+    batches = VARIANTS[settings["variant"]](records, settings["batch_size"], settings["micro_batch_size"])
 
     def read(num_batches: int) -> dict[str, float]:
         for _ in range(num_batches):
@@ -134,15 +92,12 @@ def run(bench: Bench) -> None:
     options = bench.options
     names = (options.names or shown(options.input_files)).split(",")
     for name, folder in zip(names, options.input_files.split(",")):
-        records = open_set(folder)
+        records = RecordSet(folder, "input_files")
         size = sum(path.stat().st_size for path in records.files) / records.num_instances
         title = f"{name}: {records.num_instances:,} records of {size:,.0f} bytes in {len(records.files)} files"
-        settings = {key: getattr(options, key) for key in ("batch_size", "micro_batch_size", "num_batches")}
-        settings.update(folder=folder, variant="this project")
-        names = list(VARIANTS) if isinstance(records, RecordSet) else ["this project"]  # only ours reads token files
+        settings = {**vars(options), "folder": folder}
         variants = {
-            each: Variant("benchmarks.input_pipeline:turn", {**settings, "variant": each}, warm_up=1) for each in names
+            each: Variant("benchmarks.input_pipeline:turn", {**settings, "variant": each}, warm_up=1)
+            for each in VARIANTS
         }
         bench.compare(title, variants, amount="records", unit="records")
-        gpu = {"this project": Variant("benchmarks.input_pipeline:beside_a_gpu", settings)}
-        bench.compare(f"{name}, beside a GPU that takes {INSTANCES_PER_SEC:,} instances/s", gpu)

@@ -3,10 +3,9 @@
 First every stage runs undisturbed. Then each is started in a copy of its input, killed with `kill -9` after a random
 fraction of the time that it took undisturbed, and started again at once, until there have been --kills kills. Whenever
 it finishes, all files must have the same bytes as the undisturbed ones, with no extra files. A kill ends the main
-program, one of its worker processes, or all of them; "at work" are those after something had been written. The last
-"stage" is --action verify --repair on damaged files.
+program, one of its worker processes, or all of them. The last "stage" is --action verify --repair on damaged files.
 
-    python -m benchmarks kill_preparation --kills 20 --n_processes 1,2,3
+    python -m benchmarks kill_preparation --kills 20 --n_processes 1 2 3
 
 Ends with exit code 1 if anything differs.
 """
@@ -25,13 +24,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
 
 from benchmarks import killing
-from benchmarks.killing import Outcome, differences, flip_bit, numbers
+from benchmarks.killing import Subject, differences, flip_bit
 from bert_tf.prepare.corpora import documents, formatting
 from bert_tf.prepare.sharding import sharding
 from bert_tf.programs import prepare as bertPrep
@@ -49,7 +47,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "create_tfrecord_files": ("--max_seq_length", "64", "--max_predictions_per_seq", "10", "--dupe_factor", "2"),
     "verify": ("--repair",),
 }
-KINDS = ("program", "worker", "all", "at work")
+KINDS = ("program", "worker", "all")
 NUM_BROKEN = 6
 INPUT_TIME = re.compile(rb'"modified_ns": \d+')
 SECS_TO_DIE = 20
@@ -78,29 +76,20 @@ def damage(working_dir: Path, generator: random.Random) -> None:
             flip_bit(path, generator)
 
 
-def written(folder: Path) -> set[tuple[Path, int]]:
-    return {
-        (path.relative_to(folder), path.stat().st_mtime_ns)
-        for path in folder.rglob("*")
-        if path.is_file() and path.suffix != ".lock"
-    }
+class Stage(Subject[subprocess.Popen]):
+    """A stage whose input is in `before`, and whose undisturbed output is left in `reference`."""
 
-
-class Stage:
-    """A stage whose input is in `before` and whose undisturbed output has the digests `undisturbed`."""
-
-    def __init__(self, name: str, before: Path, num_processes: int, generator: random.Random):
+    def __init__(
+        self, name: str, before: Path, reference: Path, num_processes: int, generator: random.Random, kills: int
+    ):
+        super().__init__(f"{name}, {num_processes} processes", generator, ["kill"] * kills)
         self._name, self._before, self._folder = name, before, before.with_name("tormented")
-        self._num_processes, self._generator = num_processes, generator
+        self._num_processes = num_processes
         self._groups: list[int] = []
-        self.undisturbed: dict[str, str] = {}
-        self.outcome = Outcome(f"{name}, {num_processes} processes")
-
-    def run_undisturbed(self, folder: Path) -> None:
         started = time.monotonic()
-        self.finish(self._start_in(folder))
-        self.outcome.undisturbed_secs = time.monotonic() - started
-        self.undisturbed = files_below(folder)
+        self.finish(self._start_in(reference))
+        self.undisturbed_secs = time.monotonic() - started
+        self.undisturbed = files_below(reference)
 
     def reset(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -123,31 +112,28 @@ class Stage:
             text=True,
         )
 
-    def disturb(self, run: subprocess.Popen, kinds: Sequence[str]) -> str | None:
+    def disturb(self, run: subprocess.Popen) -> str | None:
         """Kills the program, a worker, or all."""
-        try:
-            run.wait(self._generator.uniform(0, self.outcome.undisturbed_secs))
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            run.wait(self.generator.uniform(0, self.undisturbed_secs))
             return None
-        except subprocess.TimeoutExpired:
-            pass
         workers: list[int] = []
         with contextlib.suppress(psutil.Error):
             children = psutil.Process(run.pid).children()
             workers = [child.pid for child in children if "spawn_main" in " ".join(child.cmdline())]
-        kind = self._generator.choice(["program", "worker", "all"] if workers else ["program"])
+        kind = self.generator.choice(KINDS if workers else KINDS[:1])
         try:
             if kind == "all":
                 os.killpg(run.pid, signal.SIGKILL)
             else:
-                os.kill(self._generator.choice(workers) if kind == "worker" else run.pid, signal.SIGKILL)
+                os.kill(self.generator.choice(workers) if kind == "worker" else run.pid, signal.SIGKILL)
         except ProcessLookupError:
             return None
         run.wait()  # with a dead worker the program ends by itself
         assert run.stdout
         run.stdout.close()
-        self.outcome.counts[kind] += 1
-        self.outcome.counts["at work"] += written(self._folder) != written(self._before)
-        return kinds[0]
+        self.counts[kind] += 1
+        return "kill"
 
     def finish(self, run: subprocess.Popen) -> None:
         output = run.communicate()[0]
@@ -172,39 +158,35 @@ class Stage:
             time.sleep(0.05)
 
 
-def run_all(options: argparse.Namespace, scratch: Path) -> list[Outcome]:
-    generator, outcomes = random.Random(options.seed), []
+def run_all(options: argparse.Namespace, scratch: Path) -> list[Stage]:
+    reference, before = scratch / "undisturbed", scratch / "before"
+    generator, stages = random.Random(options.seed), list[Stage]()
     first: dict[str, str] = {}
     for num_processes in options.n_processes:
-        reference, before = scratch / "undisturbed", scratch / "before"
         shutil.rmtree(reference, ignore_errors=True)
         reference.mkdir()
         for name in STAGES:
-            shutil.rmtree(before, ignore_errors=True)
-            shutil.copytree(reference, before)
-            stage = Stage(name, before, num_processes, generator)
             whole = files_below(reference)
             if name == "verify":
-                damage(before, generator)
-                shutil.rmtree(reference)
-                shutil.copytree(before, reference)
-            stage.run_undisturbed(reference)
-            assert name != "verify" or stage.undisturbed == whole, "an undisturbed repair gives other bytes"
-            outcomes.append(stage.outcome)
-            killing.torment(stage, ["kill"] * options.kills)
+                damage(reference, generator)
+            shutil.rmtree(before, ignore_errors=True)
+            shutil.copytree(reference, before)
+            stages.append(Stage(name, before, reference, num_processes, generator, options.kills))
+            assert name != "verify" or stages[-1].undisturbed == whole, "an undisturbed repair gives other bytes"
+            stages[-1].torment()
         first = first or files_below(reference)
         if files_below(reference) != first:
             raise SystemExit(f"{num_processes} processes give other bytes than {options.n_processes[0]}, undisturbed")
-    return outcomes
+    return stages
 
 
 def main() -> None:
     parser = killing.make_parser(__doc__, kills=20)
-    parser.add_argument("--n_processes", type=numbers, default=[1, 2, 3], help="one after the other; 1,2,3")
+    parser.add_argument("--n_processes", type=int, nargs="+", default=[1, 2, 3], help="one after the other")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        outcomes = run_all(options, Path(scratch))
-    killing.report(outcomes, KINDS)
+        stages = run_all(options, Path(scratch))
+    killing.report(stages, KINDS)
 
 
 if __name__ == "__main__":

@@ -13,14 +13,13 @@ round begins. The disturbances, shuffled:
 Half of them come at a random moment within the time that the undisturbed phases took, the others right after the run
 has begun to save, has started (and is compiling), or has made its last update.
 
-    python -m benchmarks kill_training --kills 30 --num_ranks 1,2
+    python -m benchmarks kill_training --kills 30 --num_ranks 1 2
 
 Ends with exit code 1 if anything differs. Ctrl-C ends it with the results so far.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import itertools
 import os
@@ -30,67 +29,58 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Callable
 
 import psutil
 
 from benchmarks import killing
 from benchmarks.frame import CHECKOUT, prepare_sample
-from benchmarks.killing import Outcome, differences, flip_bit, numbers
+from benchmarks.killing import Subject, differences, flip_bit
 from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.run.events import read_events
 
 NEEDS = "nothing; an hour"
 # 36 updates with 16 sequences per rank, then 32 with 2.
-ARGUMENTS = "16 2 16 1e-2 5e-3 fp32 {use_xla} {num_ranks} 4 2 40 4 1 1 tiny"
+ARGUMENTS = "16 2 16 1e-2 5e-3 fp32 false {num_ranks} 4 2 40 4 1 1 tiny"
 SECS_TO_DIE, SECS_TO_GIVE_UP = 60, 900
-SECS_AFTER_EVENT = 0.5
-KINDS = ("launcher", "rank", "all", "signal", "stop", "damage")
-STATES = ("starting", "compiling", "training", "saving", "evaluating", "ending")
-IN_PHASE_2 = "in phase 2"
+SECS_AFTER_MOMENT = 0.5
+KILLS = ("launcher", "rank", "all")
+OTHERS = ("signal",) * 4 + ("stop",) * 2 + ("damage",) * 3
+OF_RANKS = ("rank", "stop")  # possible only while there are some
 
 
 class Run:
     """One start of the launcher in `folder`."""
 
-    def __init__(self, folder: Path, data_dir: Path, num_ranks: int, use_xla: str):
+    def __init__(self, folder: Path, data_dir: Path, num_ranks: int):
         self.folder = folder
-        self._before = {phase: len(self.events(phase)) for phase in (1, 2)}
+        self._num_before = {phase: len(self._events(phase)) for phase in (1, 2)}
         environment = {**os.environ, "DATA_DIR": str(data_dir), "RESULTS_DIR": str(folder), "CUDA_VISIBLE_DEVICES": ""}
-        command = f"bash scripts/run_pretraining_lamb.sh {ARGUMENTS.format(num_ranks=num_ranks, use_xla=use_xla)}"
+        command = f"bash scripts/run_pretraining_lamb.sh {ARGUMENTS.format(num_ranks=num_ranks)}"
         with open(folder.with_suffix(".log"), "ab") as log:
             self.process = subprocess.Popen(
                 command.split(), env=environment, stdout=log, stderr=subprocess.STDOUT, cwd=CHECKOUT
             )
 
-    def events(self, phase: int) -> list[dict]:
+    def _events(self, phase: int) -> list[dict]:
         return read_events(self.folder / f"phase_{phase}")
-
-    def new_events(self, phase: int) -> list[dict]:
-        return self.events(phase)[self._before[phase] :]
 
     @property
     def phase(self) -> int:
-        is_over = any(event["event"] == "end" and event["reason"] == "done" for event in self.events(1))
-        return 2 if is_over or self.new_events(2) else 1
-
-    def is_saving(self) -> bool:
-        return any(self.folder.glob(f"phase_{self.phase}/checkpoints/.ckpt-*"))
+        return 2 if self._events(2) else 1
 
     def state(self) -> str:
         """What the run is doing, or was doing when it was killed."""
-        events = self.new_events(self.phase)
-        kinds = [event["event"] for event in events]
-        if self.is_saving():
+        if any(self.folder.glob(f"phase_{self.phase}/checkpoints/.ckpt-*")):
             return "saving"
-        if "evaluation" in kinds:
-            return "ending"
+        events = self._events(self.phase)[self._num_before[self.phase] :]
+        totals = [event["total_updates"] for event in events if event["event"] == "start"]
         updates = [event["update"] for event in events if event["event"] in ("start", "train")]
-        if updates and updates[-1] == next(event["total_updates"] for event in events if event["event"] == "start"):
+        if not totals:
+            return "starting"
+        if updates[-1] == totals[-1]:
             return "evaluating"
-        return "training" if "train" in kinds else "compiling" if "start" in kinds else "starting"
+        return "compiling" if len(updates) == 1 else "training"
 
     def processes(self) -> list[psutil.Process]:
         """All descendants of the launcher."""
@@ -125,12 +115,6 @@ def result_files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(files) if path.is_file()}
 
 
-def shared(files: dict[str, bytes], others: dict[str, bytes], last: list[str]) -> dict[str, bytes]:
-    """The files in folders that `others` has, too, or that are in `last`."""
-    folders = {str(Path(name).parent) for name in others} | set(last)
-    return {name: content for name, content in files.items() if str(Path(name).parent) in folders}
-
-
 def checkpoint_differences(after: dict[str, bytes], undisturbed: dict[str, bytes], had_signal: bool) -> list[str]:
     """The files whose bytes differ, or that are missing or left over.
 
@@ -138,28 +122,30 @@ def checkpoint_differences(after: dict[str, bytes], undisturbed: dict[str, bytes
     been deleted; then only checkpoints that both runs have are compared, and the last one of each phase.
     """
     if had_signal:
-        folders = sorted({str(Path(name).parent) for name in undisturbed if "ckpt-" in name})
-        last = [max(names) for _, names in itertools.groupby(folders, lambda name: name.split("/")[0])]
-        after, undisturbed = shared(after, undisturbed, last), shared(undisturbed, after, last)
+        folders, others = ({os.path.dirname(name) for name in files} for files in (undisturbed, after))
+        last = {max(names) for _, names in itertools.groupby(sorted(folders), lambda name: name.split("/")[0])}
+        both = (folders & others) | last
+        after, undisturbed = (
+            {name: content for name, content in files.items() if os.path.dirname(name) in both}
+            for files in (after, undisturbed)
+        )
     return differences(after, undisturbed)
 
 
-class Training:
+class Training(Subject[Run]):
     """A pre-training on some number of ranks, in one folder for all rounds: checkpoints name where they began."""
 
-    def __init__(self, num_ranks: int, data_dir: Path, folder: Path, options: argparse.Namespace):
+    def __init__(self, num_ranks: int, data_dir: Path, folder: Path, generator: random.Random, kills: int):
+        others = [kind for kind in OTHERS if kind != "stop" or num_ranks > 1]
+        kinds = [*generator.choices(KILLS, k=kills), *others]
+        generator.shuffle(kinds)
+        super().__init__(f"{num_ranks} rank(s)", generator, kinds)
         self._folder, self._data_dir, self._num_ranks = folder, data_dir, num_ranks
-        self._use_xla, self._generator = options.use_xla, random.Random(options.seed)
         self._had_signal = False
-        self.outcome = Outcome(f"{num_ranks} rank(s)")
         started = time.monotonic()
         self.finish(self.start())
-        self.outcome.undisturbed_secs = time.monotonic() - started
+        self.undisturbed_secs = time.monotonic() - started
         self._undisturbed = result_files(folder)
-        kinds = [self._generator.choice(KINDS[:3]) for _ in range(options.kills)] + ["signal"] * options.signals
-        kinds += ["damage"] * options.damages + ["stop"] * (options.stops if num_ranks > 1 else 0)
-        self._generator.shuffle(kinds)
-        self.kinds = kinds
 
     def reset(self) -> None:
         shutil.rmtree(self._folder)
@@ -167,7 +153,7 @@ class Training:
 
     def start(self) -> Run:
         self._folder.mkdir(exist_ok=True)
-        return Run(self._folder, self._data_dir, self._num_ranks, self._use_xla)
+        return Run(self._folder, self._data_dir, self._num_ranks)
 
     def finish(self, run: Run) -> None:
         code = run.process.wait()
@@ -177,83 +163,74 @@ class Training:
     def differences(self) -> list[str]:
         return checkpoint_differences(result_files(self._folder), self._undisturbed, self._had_signal)
 
-    def disturb(self, run: Run, kinds: Sequence[str]) -> str | None:
+    def disturb(self, run: Run) -> str | None:
         """The first kind for which the run is in the right state; the others get their turn later."""
         if not self._wait_for_moment(run):
             return None
         processes, ranks = run.processes(), run.ranks()
-        impossible = ("rank", "stop") * (not ranks) + ("damage",) * (len(run.checkpoints()) < 2)
-        kind = next((kind for kind in kinds if kind not in impossible), None)
+        impossible = OF_RANKS * (not ranks) + ("damage",) * (len(run.checkpoints()) < 2)
+        kind = next((kind for kind in self.kinds if kind not in impossible), None)
         if kind is None:
             return None
-        if kind in ("all", "damage"):
+        if kind == "signal":
+            run.process.send_signal(self.generator.choice([signal.SIGTERM, signal.SIGUSR1]))
+        elif kind in OF_RANKS:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self.generator.choice(ranks).send_signal(signal.SIGSTOP if kind == "stop" else signal.SIGKILL)
+        else:
             run.process.kill()
-            for process in processes:
+            for process in processes if kind != "launcher" else ():
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
-        elif kind == "signal":
-            run.process.send_signal(self._generator.choice([signal.SIGTERM, signal.SIGUSR1]))
-        elif kind == "launcher":
-            run.process.kill()
-        else:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                self._generator.choice(ranks).send_signal(signal.SIGSTOP if kind == "stop" else signal.SIGKILL)
         self._await_end(run, kind, processes)
         self._had_signal |= kind == "signal"
         if kind == "damage":
-            flip_bit(self._generator.choice(list(run.checkpoints()[-1].iterdir())), self._generator)
+            flip_bit(self.generator.choice(list(run.checkpoints()[-1].iterdir())), self.generator)
         return kind
 
     def _wait_for_moment(self, run: Run) -> bool:
         """Waits for a random moment; returns False if the run finished before."""
-        generator, delay = self._generator, 0.0
-        events = [run.is_saving, lambda: run.state() == "compiling", lambda: run.state() == "evaluating"]
+        generator = self.generator
         if generator.random() < 0.5:
-            deadline = time.monotonic() + generator.uniform(0, self.outcome.undisturbed_secs / 2)
-            has_come: Callable[[], bool] = lambda: time.monotonic() > deadline  # noqa: E731
+            delay = generator.uniform(0, self.undisturbed_secs / 2)
         else:
-            has_come = generator.choice(events)
-            delay = generator.choice([0.0, generator.uniform(0, SECS_AFTER_EVENT)])
-        while not has_come():
-            if run.process.poll() is not None:
-                return False
-            time.sleep(0.005)
+            state = generator.choice(["saving", "compiling", "evaluating"])
+            delay = generator.choice([0.0, generator.uniform(0, SECS_AFTER_MOMENT)])
+            while run.state() != state:
+                if run.process.poll() is not None:
+                    return False
+                time.sleep(0.005)
         time.sleep(delay)
         return run.process.poll() is None
 
     def _await_end(self, run: Run, kind: str, processes: list[psutil.Process]) -> None:
-        """Waits until nothing is left of a disturbed run, and notes how it ended."""
+        """Waits until nothing is left of a disturbed run, and notes what is wrong with how it ended."""
         disturbed = time.monotonic()
         code = run.process.wait()  # not with psutil, which would consume the exit code
         late = wait_for_end(processes)
         secs, state = time.monotonic() - disturbed, run.state()
         if late or secs > SECS_TO_DIE:
-            self.outcome.faults.append(f"{secs:.0f} s after {kind} while {state} there was still: {late or 'launcher'}")
+            self.faults.append(f"{secs:.0f} s after {kind} while {state} there was still: {late or 'launcher'}")
         # In its first second a program has no signal handlers yet.
         if kind == "signal" and code not in (0, STOPPED_EXIT_CODE) and state != "starting":
-            self.outcome.faults.append(f"exit code {code} after a signal while {state}")
-        if kind in ("rank", "stop") and code in (0, STOPPED_EXIT_CODE):
-            self.outcome.faults.append(f"exit code {code} after a rank was lost while {state}")
-        self.outcome.counts.update([kind, state, *[IN_PHASE_2] * (run.phase == 2)])
+            self.faults.append(f"exit code {code} after a signal while {state}")
+        if kind in OF_RANKS and code in (0, STOPPED_EXIT_CODE):
+            self.faults.append(f"exit code {code} after a rank was lost while {state}")
 
 
 def main() -> None:
     parser = killing.make_parser(__doc__, kills=30)
-    parser.add_argument("--signals", type=int, default=4, help="SIGTERM and SIGUSR1; %(default)s")
-    parser.add_argument("--stops", type=int, default=2, help="ranks stopped; %(default)s")
-    parser.add_argument("--damages", type=int, default=3, help="damaged checkpoints; %(default)s")
-    parser.add_argument("--num_ranks", type=numbers, default=[1, 2], help="one after the other; 1,2")
-    parser.add_argument("--use_xla", choices=["true", "false"], default="false", help="longer starts; %(default)s")
+    parser.add_argument("--num_ranks", type=int, nargs="+", default=[1, 2], help="one after the other")
     options = parser.parse_args()
-    outcomes: list[Outcome] = []
+    generator, trainings = random.Random(options.seed), list[Training]()
     with contextlib.suppress(KeyboardInterrupt), tempfile.TemporaryDirectory() as scratch:
         data_dir = Path(scratch) / "data"
         prepare_sample(data_dir, ((128, 20), (512, 80)))
         for num_ranks in options.num_ranks:
-            training = Training(num_ranks, data_dir, Path(scratch) / f"run_{num_ranks}", options)
-            outcomes.append(training.outcome)
-            killing.torment(training, training.kinds)
-    killing.report(outcomes, (*KINDS, *STATES, IN_PHASE_2))
+            folder = Path(scratch) / f"run_{num_ranks}"
+            trainings.append(Training(num_ranks, data_dir, folder, generator, options.kills))
+            trainings[-1].torment()
+    killing.report(trainings, (*KILLS, *dict.fromkeys(OTHERS)))
 
 
 if __name__ == "__main__":

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import abc
 import argparse
 import collections
-import dataclasses
 import random
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from benchmarks.results import table
 from bert_tf.base.progress import Progress
@@ -18,68 +17,64 @@ from bert_tf.base.progress import Progress
 Run = TypeVar("Run")
 
 
-@dataclasses.dataclass
-class Outcome:
-    """The result of one thing that was disturbed many times."""
-
-    title: str
-    undisturbed_secs: float = 0.0
-    counts: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)  # kinds and states met
-    num_ended: int = 0
-    faults: list[str] = dataclasses.field(default_factory=list)
-
-
-class Subject(Protocol[Run]):
+class Subject(abc.ABC, Generic[Run]):
     """What is disturbed. A run is one start of it; a round is as many runs as it takes until one is left alone.
 
-    `reset` begins a round; `disturb` returns the kind of disturbance, one of `kinds`, after all of the run's processes
-    have ended, or None if the run came to its end before; `finish` waits for the end of a run that was left alone;
-    `differences` names what is not as after an undisturbed run.
+    Attributes:
+      kinds: of disturbances that are still to come.
+      counts: how often each was met.
     """
 
-    outcome: Outcome
+    def __init__(self, title: str, generator: random.Random, kinds: Sequence[str]):
+        self.title, self.generator, self.kinds = title, generator, list(kinds)
+        self.undisturbed_secs, self.num_ended = 0.0, 0
+        self.counts: collections.Counter[str] = collections.Counter()
+        self.faults: list[str] = []
 
-    def reset(self) -> None: ...
+    @abc.abstractmethod
+    def reset(self) -> None:
+        """Begins a round."""
+
+    @abc.abstractmethod
     def start(self) -> Run: ...
-    def disturb(self, run: Run, kinds: Sequence[str], /) -> str | None: ...
-    def finish(self, run: Run) -> None: ...
-    def differences(self) -> list[str]: ...
+
+    @abc.abstractmethod
+    def disturb(self, run: Run) -> str | None:
+        """Returns which of `kinds` it was, or None if the run came to its end before."""
+
+    @abc.abstractmethod
+    def finish(self, run: Run) -> None:
+        """Waits for the end of a run that is left alone."""
+
+    @abc.abstractmethod
+    def differences(self) -> list[str]:
+        """What is not as after an undisturbed run."""
+
+    def torment(self) -> None:
+        """Disturbs runs, round after round, until each of `kinds` has had its turn."""
+        with Progress(total=len(self.kinds), unit="disturbances", description=self.title) as bar:
+            while self.kinds:
+                self.reset()
+                run = self.start()
+                while self.kinds and (kind := self.disturb(run)):
+                    self.kinds.remove(kind)
+                    self.counts[kind] += 1
+                    bar.update(1)
+                    run = self.start()
+                self.finish(run)
+                self.num_ended += 1
+                self.faults += self.differences()
 
 
-def torment(subject: Subject[Run], kinds: Sequence[str]) -> None:
-    """Disturbs runs, round after round, until each of `kinds` has had its turn."""
-    outcome, left = subject.outcome, list(kinds)
-    with Progress(total=len(left), unit="disturbances", description=outcome.title) as bar:
-        while left:
-            subject.reset()
-            started, is_fresh = time.monotonic(), True
-            while True:
-                run = subject.start()
-                kind = subject.disturb(run, left) if left else None
-                if kind is None:
-                    break
-                left.remove(kind)
-                bar.update(1)
-                is_fresh = False
-            subject.finish(run)
-            outcome.num_ended += 1
-            if is_fresh:  # on a busy machine the first run may have been slow
-                outcome.undisturbed_secs = min(outcome.undisturbed_secs, time.monotonic() - started)
-            outcome.faults += subject.differences()
-
-
-def report(outcomes: Sequence[Outcome], kinds: Sequence[str]) -> None:
+def report(subjects: Sequence[Subject[Any]], kinds: Sequence[str]) -> None:
     """Prints a table and the faults; ends with exit code 1 if there are any."""
     columns = ["", "undisturbed s", *kinds, "came to its end", "faults"]
     rows = [
         [each.title, each.undisturbed_secs, *(each.counts[kind] for kind in kinds), each.num_ended, len(each.faults)]
-        for each in outcomes
+        for each in subjects
     ]
-    print("\n".join(table(columns, rows)))
-    for outcome in outcomes:
-        for fault in outcome.faults:
-            print(f"{outcome.title}: {fault}")
-    sys.exit(any(outcome.faults for outcome in outcomes))
+    print("\n".join([*table(columns, rows), *(f"{each.title}: {fault}" for each in subjects for fault in each.faults)]))
+    sys.exit(any(each.faults for each in subjects))
 
 
 def make_parser(description: str | None, kills: int) -> argparse.ArgumentParser:
@@ -87,11 +82,6 @@ def make_parser(description: str | None, kills: int) -> argparse.ArgumentParser:
     parser.add_argument("--kills", type=int, default=kills, help="kill -9 of each; %(default)s")
     parser.add_argument("--seed", type=int, default=0, help="of the moments; %(default)s")
     return parser
-
-
-def numbers(text: str) -> list[int]:
-    """The value of an option such as ``1,2,3``."""
-    return list(map(int, text.split(",")))
 
 
 def flip_bit(path: Path, generator: random.Random) -> None:

@@ -7,15 +7,13 @@ prediction without its allowance for the program. "Resident" is the growth of th
 was a model.
 
     python -m benchmarks memory
-    python -m benchmarks memory --configurations large,1,384,0,blocks,fp32,recompute \\
-        --address_space_gib 12.5 --label large
+    python -m benchmarks memory --configurations large,1,384,0,blocks,fp32,recompute --label large
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import resource
 from pathlib import Path
 from typing import Any, Callable
 
@@ -48,15 +46,13 @@ def describe(text: str) -> Workload:
 
 
 def resident(kind: str) -> float:
-    """MiB: VmRSS, VmHWM (its peak) or VmPeak (of the address space)."""
+    """MiB: VmRSS, or VmHWM, its peak."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(kind)) / 1024
 
 
 def updates(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
     """Runs in the process of a configuration; the figures are in MiB."""
-    if settings["address_space_gib"]:
-        resource.setrlimit(resource.RLIMIT_AS, (int(settings["address_space_gib"] * 1024) * MIB,) * 2)
     from benchmarks.made_up import made_up_rows, make_step
     from bert_tf.base.tensorflow import tf
 
@@ -73,7 +69,6 @@ def updates(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
         return {
             "measured": tf.config.experimental.get_memory_info("CPU:0")["peak"] / MIB,
             "resident": resident("VmHWM") - before,
-            "address space": resident("VmPeak"),
         }
 
     return run
@@ -82,7 +77,6 @@ def updates(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--configurations", nargs="+", default=CONFIGURATIONS.split())
     parser.add_argument("--accumulation", type=int, default=2, help="micro-batches in an update")
-    parser.add_argument("--address_space_gib", type=float, default=0.0, help="limit of each process; 0: none")
 
 
 def run(bench: Bench) -> None:
@@ -96,6 +90,6 @@ def run(bench: Bench) -> None:
         parts = [round(each / MIB) for each in (memory.weights, memory.activations, memory.workspace, memory.total)]
         rows.append([*text.split(","), *parts, *map(round, found.values()), f"{100 * errors[-1]:+.0f} %"])
     columns = "model|micro-batch|length|predictions|scope|precision|layers|parameters|activations|workspace|predicted|"
-    bench.table("MiB", [*(columns + "measured|resident|address space|error").split("|")], rows)
+    bench.table("MiB", [*(columns + "measured|resident|error").split("|")], rows)
     largest, mean = max(map(abs, errors)), sum(map(abs, errors)) / len(errors)
     bench.note(f"Largest error {100 * largest:.0f} %, mean {100 * mean:.0f} %.")

@@ -48,10 +48,10 @@ from bert_tf.training.step import TrainStep
 NEEDS = "peer nvidia_tf2; --checkout of NVIDIA/DeepLearningExamples, --text with a document a line, --vocab_file"
 PEERS = ("nvidia_tf2",)
 ROUNDS = 3
-TITLES = {"lamb": "LAMB, 4 micro-batches of 8", "whole": "LAMB, one micro-batch of 32", "adam": "Adam, 4 of 8"}
+TITLES = {"lamb": "LAMB, 4 micro-batches of 8", "adam": "Adam, 4 of 8"}
 PARTS = (*TITLES, "update", "records")
 IMPORTED = ("run_pretraining.py", "optimization.py", "create_pretraining_data.py", "official/nlp/bert_models.py")
-NUM_UPDATES, BATCH_SIZE, WARMUP_STEPS = 20, 32, 4
+NUM_UPDATES, BATCH_SIZE, NUM_MICRO_BATCHES, WARMUP_STEPS = 20, 32, 4, 4
 LEARNING_RATES = {"LAMB": 6e-3, "adam": 1e-4}
 # The gradient of a key's bias is 0 (softmax ignores what is added to all scores), so it changes by rounding alone.
 NO_GRADIENT = "/attention/self/key/bias"
@@ -66,14 +66,13 @@ class Ours(NamedTuple):
     bias_correction: bool = False
     decay_start: int = 0
     float32_coefficients: bool = False
-    num_accumulation_steps: int = 4
+    num_accumulation_steps: int = NUM_MICRO_BATCHES
 
 
 class Theirs(NamedTuple):
-    """How NVIDIA's code updates: --optimizer_type, micro-batches per batch, `variants.nvidia_tf2.SWITCHES`."""
+    """How NVIDIA's code updates: --optimizer_type, `variants.nvidia_tf2.SWITCHES`."""
 
     optimizer_type: str
-    num_accumulation_steps: int
     switches: tuple[str, ...] = ()
 
 
@@ -97,20 +96,15 @@ def stages() -> dict[str, list[Stage]]:
     """The rows of each part's table: the first has all differences, each further one has one difference less."""
     lamb = Ours("lamb", LEARNING_RATES["LAMB"])
     rounded = lamb._replace(float32_coefficients=True)
-    one, head, mean, norm = "update_once_a_batch", "activate_masked_words", "average_over_all_tokens", "sum_gradients"
-    in_four = [
-        Stage("both as they are", Theirs("LAMB", 4), lamb),
-        Stage("theirs: no update after the first micro-batch", Theirs("LAMB", 4, (one,)), lamb),
-        Stage("theirs: an activation in the masked-word head", Theirs("LAMB", 4, (one, head)), lamb),
-        Stage("theirs: mean over all masked tokens of an update", Theirs("LAMB", 4, (one, head, mean)), lamb),
-        Stage("ours: 1 - b and 1 - b^t in float32", Theirs("LAMB", 4, (one, head, mean)), rounded),
+    one, head, mean = "update_once_a_batch", "activate_masked_words", "average_over_all_tokens"
+    with_lamb = [
+        Stage("both as they are", Theirs("LAMB"), lamb),
+        Stage("theirs: no update after the first micro-batch", Theirs("LAMB", (one,)), lamb),
+        Stage("theirs: an activation in the masked-word head", Theirs("LAMB", (one, head)), lamb),
+        Stage("theirs: mean over all masked tokens of an update", Theirs("LAMB", (one, head, mean)), lamb),
+        Stage("ours: 1 - b and 1 - b^t in float32", Theirs("LAMB", (one, head, mean)), rounded),
     ]
-    in_one = [
-        Stage("theirs: an activation in the masked-word head", Theirs("LAMB", 1, (head,)), lamb),
-        Stage("theirs: norm of the word table's summed gradient", Theirs("LAMB", 1, (head, norm)), lamb),
-        Stage("ours: 1 - b and 1 - b^t in float32", Theirs("LAMB", 1, (head, norm)), rounded),
-    ]
-    theirs, rate = Theirs("adam", 4, (one, head, mean)), LEARNING_RATES["adam"]
+    theirs, rate = Theirs("adam", (one, head, mean)), LEARNING_RATES["adam"]
     adam = Ours("adamw", rate, decay_start=WARMUP_STEPS)
     corrected = adam._replace(bias_correction=True)
     dropped = corrected._replace(decay_start=0, learning_rate=rate / (1 - WARMUP_STEPS / NUM_UPDATES))
@@ -120,7 +114,7 @@ def stages() -> dict[str, list[Stage]]:
         Stage("ours: --nocontinuous_join and their raised peak, rate / (1 - w/T)", theirs, dropped),
         Stage("ours: 1 - b and 1 - b^t in float32", theirs, dropped._replace(float32_coefficients=True)),
     ]
-    return {"lamb": in_four, "whole": in_one, "adam": with_adam}
+    return {"lamb": with_lamb, "adam": with_adam}
 
 
 def checkout_folder(text: str) -> Path:
@@ -185,7 +179,7 @@ class Comparison:
     def _run_theirs(self, how: Theirs) -> Run:
         options, output = self._bench.options, self._bench.folder / "theirs.npz"
         settings = {
-            **common_settings(options, self._config, BATCH_SIZE // how.num_accumulation_steps),
+            **common_settings(options, self._config, BATCH_SIZE // NUM_MICRO_BATCHES, NUM_MICRO_BATCHES),
             **how._asdict(),
             "weights": str(self._bench.folder / "weights.npz"),
             "batches": str(self._bench.folder / "batches.npz"),
@@ -195,9 +189,7 @@ class Comparison:
             "warmup_steps": WARMUP_STEPS,
             "learning_rate": LEARNING_RATES[how.optimizer_type],
         }
-        python = self._bench.peer("nvidia_tf2")
-        assert python
-        sample = self._bench.once(Variant("benchmarks.variants.nvidia_tf2:updates", settings, python))
+        sample = self._bench.once(Variant("benchmarks.variants.nvidia_tf2:updates", settings, "nvidia_tf2"))
         weights = dict(np.load(output))
         losses = weights.pop("losses").mean(axis=1)
         return Run(losses, weights, int(sample.figures["updates"]))
@@ -232,7 +224,9 @@ class Comparison:
         return losses
 
 
-def common_settings(options: argparse.Namespace, config: BertConfig, micro_batch_size: int) -> dict[str, Any]:
+def common_settings(
+    options: argparse.Namespace, config: BertConfig, micro_batch_size: int, num_accumulation_steps: int
+) -> dict[str, Any]:
     return {
         "checkout": str(options.checkout),
         "bert_config": config.to_dict(),
@@ -240,6 +234,7 @@ def common_settings(options: argparse.Namespace, config: BertConfig, micro_batch
         "seq_length": options.seq_length,
         "predictions": options.predictions,
         "micro_batch_size": micro_batch_size,
+        "num_accumulation_steps": num_accumulation_steps,
     }
 
 
@@ -275,13 +270,10 @@ def compare_updates(bench: Bench, config: BertConfig) -> None:
 
 
 def compare_update(bench: Bench, config: BertConfig) -> None:
-    options, python = bench.options, bench.peer("nvidia_tf2")
-    settings = {**common_settings(options, config, options.micro_batch_size), "num_accumulation_steps": 2}
-    variants = {}
-    if python:
-        variants["NVIDIA TF2, its LAMB, fp32"] = Variant(
-            "benchmarks.variants.nvidia_tf2:update", settings, python, warm_up=2
-        )
+    options = bench.options
+    settings = common_settings(options, config, options.micro_batch_size, 2)
+    theirs = Variant("benchmarks.variants.nvidia_tf2:update", settings, "nvidia_tf2", warm_up=2)
+    variants = {"NVIDIA TF2, its LAMB, fp32": theirs}
     for precision in ("fp32", "bf16") if has_fast_bf16() else ("fp32",):
         ours = {**settings, "scope": "blocks", "precision": precision}
         variants[f"this project, {precision}"] = Variant("benchmarks.variants.this_project:update", ours, warm_up=2)
@@ -290,18 +282,18 @@ def compare_update(bench: Bench, config: BertConfig) -> None:
 
 
 def compare_records(bench: Bench) -> None:
-    options, python, text = bench.options, bench.peer("nvidia_tf2"), bench.folder / "sentences.txt"
+    options, text = bench.options, bench.folder / "sentences.txt"
     write_text(options.text, options.megabytes * 1e6, text, is_split=True)
     megabytes = text.stat().st_size / 1e6
     for length, predictions in LENGTHS:
         settings = record_settings(bench, text, length, predictions)
-        variants = {}
-        if python:
-            theirs = {**settings, "checkout": str(options.checkout)}
-            variants["NVIDIA's create_pretraining_data.py"] = Variant(
-                "benchmarks.variants.nvidia_tf2:instances", theirs, python, afresh=True
-            )
-        variants["this project"] = Variant("benchmarks.variants.this_project:instances", settings, afresh=True)
+        theirs = {**settings, "checkout": str(options.checkout)}
+        variants = {
+            "NVIDIA's create_pretraining_data.py": Variant(
+                "benchmarks.variants.nvidia_tf2:instances", theirs, "nvidia_tf2", afresh=True
+            ),
+            "this project": Variant("benchmarks.variants.this_project:instances", settings, afresh=True),
+        }
         title = f"Records, {length} / {predictions}, {megabytes:.1f} MB of sentences"
         bench.compare(title, variants, amount=megabytes, unit="MB")
 

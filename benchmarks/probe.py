@@ -17,11 +17,13 @@ import json
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
-from benchmarks.frame import CHECKOUT, Bench, existing, run_command
+from benchmarks.frame import CHECKOUT, Bench, existing, read_scores, run_command
 from benchmarks.trials import mean_and_spread
 from bert_tf.base.errors import UserError
 from bert_tf.base.progress import Progress
+from bert_tf.launch.environment import flag_texts
 
 NEEDS = "--run with its checkpoints, and questions or sentences to fine-tune on"
 ROUNDS = 1
@@ -58,18 +60,14 @@ def run(bench: Bench) -> None:
 def _probe(options: argparse.Namespace, start: str, seed: int) -> float:
     """The score after fine-tuning from `start`."""
     folder = options.probes.absolute() / f"{Path(start).name}_{seed}"
-    command = [sys.executable, CHECKOUT / options.finetune[0], *options.finetune[1:]]
-    command += [f"--model_dir={folder}", f"--seed={seed}"]
+    flags: dict[str, Any] = {"model_dir": folder, "seed": seed, "init_checkpoint": start}
     if start == RANDOM:
-        files = {"bert_config_file": "bert_config.json", "vocab_file": "vocab.txt"}
-        command += [f"--{flag}={options.run / name}" for flag, name in files.items()]
-    else:
-        command += [f"--init_checkpoint={start}"]
-    run_command(command)
-    results = (folder / "eval_results.txt").read_text(encoding="utf-8").splitlines()
-    scores = dict(line.split(" = ") for line in results)
+        run = options.run
+        flags.update(init_checkpoint=None, bert_config_file=run / "bert_config.json", vocab_file=run / "vocab.txt")
+    run_command([sys.executable, CHECKOUT / options.finetune[0], *options.finetune[1:], *flag_texts(flags)])
+    scores = read_scores(folder)
     if options.score not in scores:
         raise UserError(
             f"--score {options.score}: this fine-tuning has the scores {', '.join(scores)}; name one of them"
         )
-    return float(scores[options.score])
+    return scores[options.score]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import shlex
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Callable, NamedTuple
+from typing import Any, NamedTuple
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import read_json_object, write_text
@@ -18,7 +18,6 @@ OPTIONS = ("results", "label", "note", "trials")
 UNSET = (None, False, "")
 BEGIN, END = "<!-- from here on written by python -m benchmarks tables -->\n\n", "\n<!-- up to here -->\n"
 Part = Mapping[str, Any]
-Columns = Sequence[tuple[str, Callable[[Any], str]]]  # headings, and what they show of a line
 
 
 class Spread(NamedTuple):
@@ -87,12 +86,6 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
     lines = [[name.strip() for name in columns], *([str(number(cell)) for cell in row] for row in rows)]
     head, *body = [f"| {' | '.join(line)} |" for line in lines]
     return [head, "|---" * len(columns) + "|", *body]
-
-
-def column_table(fixed: Sequence[str], columns: Columns, rows: Iterable[tuple[Sequence[str], Any]]) -> list[str]:
-    """A table of columns that are computed: each row has the cells of the `fixed` ones and what the others show."""
-    cells = [[*first, *(show(line) for _, show in columns)] for first, line in rows]
-    return [*table([*fixed, *(name for name, _ in columns)], cells), ""]
 
 
 def section(result: Mapping[str, Any]) -> list[str]:

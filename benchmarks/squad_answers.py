@@ -13,7 +13,6 @@ import argparse
 import json
 import random
 import statistics
-import sys
 
 from benchmarks.frame import Bench, Variant, existing
 from bert_tf.tasks.squad.examples import read_examples
@@ -57,14 +56,15 @@ def run(bench: Bench) -> None:
         "max_answer_length": 30,
         "scope": "blocks",
     }
-    sides = {"this project, {}, scope blocks": ("this_project", sys.executable)}
-    if python := bench.peer("pytorch"):
-        sides = {"Hugging Face on PyTorch, {}, padded within the batch": ("hugging_face", python), **sides}
+    sides = {
+        "Hugging Face on PyTorch, {}, padded within the batch": ("hugging_face", "pytorch"),
+        "this project, {}, scope blocks": ("this_project", ""),
+    }
     variants = {
         name.format(precision): Variant(
-            f"benchmarks.variants.{module}:answers", {**settings, "precision": precision}, python, warm_up=2
+            f"benchmarks.variants.{module}:answers", {**settings, "precision": precision}, peer, warm_up=2
         )
-        for name, (module, python) in sides.items()
+        for name, (module, peer) in sides.items()
         for precision in ("fp32", "bf16")
     }
     title = f"{len(questions)} questions of {mean_tokens:.0f} tokens on average"

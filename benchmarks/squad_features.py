@@ -34,11 +34,14 @@ def with_one_answer(file: Path, copy: Path) -> None:
 
 
 def run(bench: Bench) -> None:
-    file, python = bench.folder / "questions.json", bench.peer("tf_models")
+    file = bench.folder / "questions.json"
     with_one_answer(bench.options.file, file)
     for use in ("training", "prediction"):
         settings = {"file": str(file), "vocab_file": bench.options.vocab_file, "is_training": use == "training"}
-        peer = Variant("benchmarks.variants.tf_models:squad_features", settings, python or "", afresh=True)
-        ours = Variant("benchmarks.variants.this_project:squad_features", settings, afresh=True)
-        variants = {**({"tf-models-official": peer} if python else {}), "this project": ours}
+        variants = {
+            "tf-models-official": Variant(
+                "benchmarks.variants.tf_models:squad_features", settings, "tf_models", afresh=True
+            ),
+            "this project": Variant("benchmarks.variants.this_project:squad_features", settings, afresh=True),
+        }
         bench.compare(f"For {use}", variants, amount="windows", unit="windows")

@@ -38,21 +38,18 @@ def run(bench: Bench) -> None:
     names = ("vocab_size", "seq_length", "predictions", "micro_batch_size", "num_accumulation_steps")
     settings = {"bert_config": config.to_dict(), **{name: getattr(options, name) for name in names}}
 
-    def update(module: str, python: str | None = None, **more: str) -> Variant:
-        given = {"python": python} if python else {}
-        return Variant(f"benchmarks.variants.{module}:update", {**settings, **more}, warm_up=2, **given)
+    def update(module: str, peer: str = "", **more: str) -> Variant:
+        return Variant(f"benchmarks.variants.{module}:update", {**settings, **more}, peer, warm_up=2)
 
-    tf_models, pytorch = bench.peer("tf_models"), bench.peer("pytorch")
-    variants = {"tf-models-official, its LAMB, fp32": update("tf_models", tf_models)} if tf_models else {}
-    for precision in ("fp32", "bf16") if pytorch else ():
-        variants[f"Hugging Face on PyTorch, fused AdamW, {precision}"] = update(
-            "hugging_face", pytorch, precision=precision
-        )
+    variants = {"tf-models-official, its LAMB, fp32": update("tf_models", "tf_models")}
+    for precision in ("fp32", "bf16"):
+        name = f"Hugging Face on PyTorch, fused AdamW, {precision}"
+        variants[name] = update("hugging_face", "pytorch", precision=precision)
     for scope, precision in (part.split("/") for part in options.ours.split(",")):
-        ours = {"scope": scope, "precision": precision}
-        variants[f"this project, {precision}, scope {scope}"] = update("this_project", **ours)
+        ours = update("this_project", scope=scope, precision=precision)
+        variants[f"this project, {precision}, scope {scope}"] = ours
         for version, _, python in (text.partition("=") for text in options.also):
-            variants[f"with TensorFlow {version}, {precision}, scope {scope}"] = update("this_project", python, **ours)
+            variants[f"with TensorFlow {version}, {precision}, scope {scope}"] = ours._replace(python=python)
     flops = flops_per_row(Workload(config, options.seq_length, options.predictions, "off"))
     steps, size = options.num_accumulation_steps, options.micro_batch_size
     title = f"{options.bert_model}, length {options.seq_length}: {steps} x {size} sequences"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.finished import Finished
-from benchmarks.frame import Bench, existing
+from benchmarks.frame import Bench, existing, read_scores
 from benchmarks.results import number
 from bert_tf.base.files import sha256_of_file
 from bert_tf.base.progress import Progress
@@ -152,9 +152,7 @@ def _facts(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _read_run(folder: Path) -> Learned:
-    pairs = (line.split(" = ") for line in (folder / "eval_results.txt").read_text(encoding="utf-8").splitlines())
-    held_out = {name: float(value) for name, value in pairs}
-    events = read_events(folder)
+    held_out, events = read_scores(folder), read_events(folder)
     curve = [(event["update"], event["mlm_loss"]) for event in events if event["event"] == "train"]
     return Learned(held_out["masked_lm_loss"], held_out["next_sentence_loss"], curve)
 

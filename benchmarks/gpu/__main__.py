@@ -19,11 +19,9 @@ code is 1 if anything was wrong or failed.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -31,12 +29,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.finished import Finished
-from benchmarks.gpu.checks import Check
+from benchmarks.frame import existing, run_command
 from benchmarks.gpu.jobs import Job, Limits, run_all
 from benchmarks.gpu.report import brief, is_right, render
-from benchmarks.gpu.row import Row
 from benchmarks.gpu.rows import REHEARSAL, Sizes, plan_rows
-from benchmarks.peers import HERE, folder_of
 from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.base.files import write_text
 from bert_tf.base.machine.hardware import GIB, ask_nvidia_smi, count_cores, free_memory
@@ -52,8 +48,6 @@ HOST_MEMORY = 6.0 * GIB
 CORES_PER_PROCESS = 2
 # Prefixes of the environment variables that change what is measured.
 SETTINGS = ("XLA_", "TF_XLA_", "TF_GPU_", "TF_CUDA_", "TF_ENABLE_", "TF_NUM_", "CUDA_", "NVIDIA_TF32_")
-# Words that mark the line of a log that says why a process failed.
-TELLING = ("Error", "error", "RESOURCE_EXHAUSTED", "Unknown")
 
 
 def environment(rehearse: bool) -> dict[str, str]:
@@ -61,26 +55,10 @@ def environment(rehearse: bool) -> dict[str, str]:
     return {"CUDA_VISIBLE_DEVICES": ""} if rehearse else {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
 
 
-def why(code: int, log: Path) -> str:
-    """Why a process failed, by its log."""
-    said = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    telling = [line for line in said if any(word in line for word in TELLING)]
-    return f"exit code {code}: {(telling or said or ['nothing was said'])[-1][:300]}"
-
-
-def find_facts(rehearse: bool, logs: Path) -> dict[str, Any]:
+def find_facts(rehearse: bool) -> dict[str, Any]:
     """Facts that hold for all rows: device, versions, driver."""
-    log = logs / "device.log"
-    with open(log, "w", encoding="utf-8") as errors:
-        command = [sys.executable, "-m", "benchmarks.gpu.row", "{}"]
-        chosen = {**os.environ, **environment(rehearse)}
-        try:
-            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=chosen, timeout=300)
-        except subprocess.TimeoutExpired:
-            raise UserError(f"TensorFlow does not start within five minutes; see {log}") from None
-    if done.returncode:
-        raise UserError(f"TensorFlow does not start: {why(done.returncode, log)}; see {log}")
-    found = json.loads(done.stdout.splitlines()[-1])
+    command = [sys.executable, "-m", "benchmarks.gpu.row", "{}"]
+    found = json.loads(run_command(command, **environment(rehearse)).splitlines()[-1])
     if found["device"] is None and not rehearse:
         raise UserError("TensorFlow finds no GPU here; --rehearse tries all of this on the CPU")
     there = provenance()
@@ -95,47 +73,8 @@ def find_facts(rehearse: bool, logs: Path) -> dict[str, Any]:
     }
 
 
-def find_peer_python(given: str | None) -> str | None:
-    """The Python given, else this one, else that of the benchmarks on CPUs, if it has PyTorch and transformers.
-
-    Raises: UserError if the given one has not.
-    """
-    test = "import importlib.util as u; raise SystemExit(not (u.find_spec('torch') and u.find_spec('transformers')))"
-    for python in [given] if given else [sys.executable, str(folder_of(HERE / "pytorch.txt") / "bin" / "python")]:
-        with contextlib.suppress(OSError):
-            if subprocess.run([python, "-c", test], stdin=subprocess.DEVNULL).returncode == 0:
-                return python
-    if given:
-        raise UserError(f"--peer_python={given}: is no Python with PyTorch and transformers; name one that has both")
-    return None
-
-
-def make_job(row: Row | Check, log: Path, peer_python: str | None, rehearse: bool) -> Job:
-    python = sys.executable
-    if isinstance(row, Check):
-        counts_of(log).unlink(missing_ok=True)
-        arguments = row.arguments(counts_of(log))
-    elif row.part == "peer":
-        python = peer_python or python
-        asked = {**row.asked_of_peer, "device": "cpu" if rehearse else "cuda"}
-        arguments = ["-m", "benchmarks.gpu.peer", json.dumps(asked)]
-    else:
-        arguments = ["-m", "benchmarks.gpu.row", json.dumps(dataclasses.asdict(row))]
-    return Job(row, [python, *arguments], row.memory, log)
-
-
-def counts_of(log: Path) -> Path:
-    """The file of how many tests passed."""
-    return log.with_suffix(".xml").absolute()
-
-
-def outcome_of(job: Job, code: int | None, limit_secs: float) -> dict[str, Any]:
-    """What is found in a process's output; {"failed": reason} if it failed."""
-    if code is None:
-        return {"failed": f"not done within {limit_secs / 60:.1f} minutes"}
-    if isinstance(job.row, Check):
-        return job.row.outcome(code, job.printed(), counts_of(job.log))
-    return json.loads(job.printed().splitlines()[-1]) if code == 0 else {"failed": why(code, job.log)}
+def make_job(row: Any, log: Path, args: argparse.Namespace) -> Job:
+    return Job(row, row.command(log, args.peer_python, args.rehearse), row.memory, log)
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -144,7 +83,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--budget_minutes", type=float, default=10.0, help="nothing runs past this; %(default)g")
     parser.add_argument("--row_minutes", type=float, default=6.0, help="limit of each row; %(default)g")
     parser.add_argument("--only", default="", help="only what has this in its title")
-    parser.add_argument("--peer_python", help="a Python with PyTorch and transformers, for the rows beside ours")
+    parser.add_argument(
+        "--peer_python", type=existing, help="a Python with PyTorch and transformers, for the rows beside ours"
+    )
     parser.add_argument("--rehearse", action="store_true", help="small sizes, on the CPU")
     return parser.parse_args(argv[1:])
 
@@ -155,13 +96,14 @@ def main(argv: Sequence[str]) -> int:
     end = time.monotonic() + 60.0 * args.budget_minutes
     logs, page = args.output / "logs", args.output / "report.md"
     logs.mkdir(parents=True, exist_ok=True)
-    peer_python = find_peer_python(args.peer_python)
-    if not peer_python:
-        print("no Python with PyTorch and transformers, so no peer is measured; --peer_python names one", flush=True)
-    finished = Finished(args.output / "rows.jsonl", find_facts(args.rehearse, logs))
+    if args.peer_python:
+        run_command([args.peer_python, "-c", "import torch, transformers"])
+    else:
+        print("no peer is measured; --peer_python names a Python with PyTorch and transformers for that", flush=True)
+    finished = Finished(args.output / "rows.jsonl", find_facts(args.rehearse))
     memory = find_device(None, 1).memory
     has_bf16 = args.rehearse or tuple(finished.facts["compute_capability"]) >= (8, 0)
-    groups = plan_rows(REHEARSAL if args.rehearse else Sizes(), memory, has_bf16, bool(peer_python))
+    groups = plan_rows(REHEARSAL if args.rehearse else Sizes(), memory, has_bf16, bool(args.peer_python))
     rows = [row for group in groups for row in group]
     num_at_once = min(count_cores() // CORES_PER_PROCESS, int(free_memory() / HOST_MEMORY))
     limits = Limits(end, 60.0 * args.row_minutes, USABLE_SHARE * memory, max(2, num_at_once))
@@ -170,7 +112,9 @@ def main(argv: Sequence[str]) -> int:
         print(f"{(end - time.monotonic()) / 60:.1f} minutes left: {job.row.title}", flush=True)
 
     def ended(job: Job, code: int | None) -> None:
-        outcome = {"title": job.row.title, "commit": provenance()["commit"], **outcome_of(job, code, limits.secs)}
+        late = {"failed": f"not done within {args.row_minutes:g} minutes"}
+        found = late if code is None else job.row.outcome(code, job)
+        outcome = {"title": job.row.title, "commit": provenance()["commit"], **found}
         print(f"  {job.row.title}: {brief(outcome)}", flush=True)
         finished.add(dataclasses.asdict(job.row), outcome)
         write_text(page, render(finished, rows))
@@ -178,7 +122,7 @@ def main(argv: Sequence[str]) -> int:
     with handling(STOP_SIGNALS, lambda _: sys.exit(STOPPED_EXIT_CODE)):
         for group in groups:
             missing = [row for row in group if args.only in row.title and not finished.find(dataclasses.asdict(row))]
-            jobs = [make_job(row, logs / f"row_{rows.index(row)}.log", peer_python, args.rehearse) for row in missing]
+            jobs = [make_job(row, logs / f"row_{rows.index(row)}.log", args) for row in missing]
             if not run_all(jobs, limits, environment(args.rehearse), started=started, ended=ended):
                 print(f"stopped: {args.budget_minutes:g} minutes are over; the same command goes on", flush=True)
                 break

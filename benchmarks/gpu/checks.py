@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+from benchmarks.gpu.jobs import Job
 from bert_tf.base.files import checkout
 from bert_tf.base.machine.hardware import GIB
 
@@ -29,22 +31,24 @@ class Check:
         """Bytes of the GPU that its process may take; the tests' models are small."""
         return 4.0 * GIB if self.marks else 0.0
 
-    def arguments(self, counts: Path) -> list[str]:
-        """Of Python. Tests write their counts into the file."""
+    def command(self, log: Path, *_: Any) -> list[str]:
+        """Tests write their counts into a file beside the log."""
         if not self.marks:
-            return ["-m", "bert_tf.doctor"]
+            return [sys.executable, "-m", "bert_tf.doctor"]
+        counts = log.with_suffix(".xml").absolute()
+        counts.unlink(missing_ok=True)
         # A file that cannot be imported here, for want of a package, does not stop the others.
-        options = ["-q", "--continue-on-collection-errors"]
-        return ["-m", "pytest", *options, "-m", self.marks, "-k", self.names, f"--junitxml={counts}", "tests"]
+        command = [sys.executable, "-m", "pytest", "-q", "--continue-on-collection-errors", "-m", self.marks]
+        return [*command, "-k", self.names, f"--junitxml={counts}", "tests"]
 
-    def outcome(self, code: int, printed: str, counts: Path) -> dict[str, Any]:
+    def outcome(self, code: int, job: Job) -> dict[str, Any]:
         """What was found; {"failed": reason} if the program itself failed."""
+        counts = job.log.with_suffix(".xml")
         if counts.exists():
             return read_counts(counts)
-        said = printed.replace(str(checkout()), ".").replace(str(Path.home()), "~").splitlines()
         if self.marks:
-            return {"failed": f"exit code {code}: {(said or ['nothing was said'])[-1][:300]}"}
-        return {"said": said}
+            return {"failed": job.why(code)}
+        return {"said": job.printed().replace(str(checkout()), ".").replace(str(Path.home()), "~").splitlines()}
 
 
 def read_counts(file: Path) -> dict[str, Any]:

@@ -26,6 +26,8 @@ POLL_SECS = 0.1
 PATIENCE_SECS = 60.0
 # No process is started with less time than this left.
 SHORTEST_SECS = 45.0
+# Words that mark the line of a log that says why a process failed.
+TELLING = ("Error", "error", "RESOURCE_EXHAUSTED", "Unknown")
 
 
 def await_turn() -> None:
@@ -49,6 +51,13 @@ class Job(NamedTuple):
 
     def printed(self) -> str:
         return self.output.read_text(encoding="utf-8", errors="replace")
+
+    def why(self, code: int) -> str:
+        """Why its process failed, by its log."""
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        said = [line.strip() for line in lines if line.strip()]
+        telling = [line for line in said if any(word in line for word in TELLING)]
+        return f"exit code {code}: {(telling or said or ['nothing was said'])[-1][:300]}"
 
 
 class Limits(NamedTuple):

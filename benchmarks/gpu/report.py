@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Callable
 
 from benchmarks.finished import Finished, Line
 from benchmarks.gpu.checks import Check
 from benchmarks.gpu.row import Row
-from benchmarks.results import Columns, column_table
+from benchmarks.results import table
 
 MIB = 1 << 20
+Columns = Sequence[tuple[str, Callable[[Line], str]]]  # headings, and what they show of a line
 # What a row has in common with its peer's.
 COMPARED = tuple("bert_model precision length predictions num_accumulation_steps micro_batch_size num_layers".split())
 
@@ -109,7 +110,8 @@ def checks_of(lines: list[Line]) -> list[str]:
 
 
 def rows_of(lines: list[Line], columns: Columns) -> list[str]:
-    return column_table(["configuration"], columns, (([line["title"]], line) for line in lines))
+    rows = [[line["title"], *(show(line) for _, show in columns)] for line in lines]
+    return [*table(["configuration", *(name for name, _ in columns)], rows), ""]
 
 
 def of_part(lines: list[Line], *parts: str) -> list[Line]:

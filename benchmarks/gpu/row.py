@@ -12,11 +12,12 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Optional
 
 import numpy as np
 
-from benchmarks.gpu.jobs import await_turn
+from benchmarks.gpu.jobs import Job, await_turn
 from bert_tf.batches.packing import Slots, best_fit, lay_out, predictions_per_row
 from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
 from bert_tf.memory.plan import PROGRAM, Workload, predict
@@ -73,43 +74,37 @@ class Row:
         """Bytes of the GPU that its process may take."""
         return GROWTH * predict(self.workload).total + PROGRAM
 
-    @property
-    def asked_of_peer(self) -> dict[str, Any]:
-        """The settings of `benchmarks.variants.hugging_face.make_update`, and how many updates are measured."""
-        return {
-            **dataclasses.asdict(self),
-            "bert_config": dataclasses.asdict(self.workload.bert_config),
-            "seq_length": self.length,
-            "vocab_size": GOOGLE_VOCAB_SIZE,
-        }
+    def command(self, _: Path, peer_python: Path | None, rehearse: bool) -> list[str]:
+        """Of its process, this program or `peer`, whose settings are those of `variants.hugging_face.make_update`."""
+        asked = dataclasses.asdict(self)
+        if self.part != "peer":
+            return [sys.executable, "-m", "benchmarks.gpu.row", json.dumps(asked)]
+        asked["bert_config"] = dataclasses.asdict(self.workload.bert_config)
+        asked.update(seq_length=self.length, vocab_size=GOOGLE_VOCAB_SIZE, device="cpu" if rehearse else "cuda")
+        return [str(peer_python), "-m", "benchmarks.gpu.peer", json.dumps(asked)]
+
+    def outcome(self, code: int, job: Job) -> dict[str, Any]:
+        """What was found; {"failed": reason} if the process failed."""
+        return {"failed": job.why(code)} if code else json.loads(job.printed().splitlines()[-1])
 
 
 def packed_rows(work: Workload, num_steps: int, seed: int) -> Batch:
     """A packed update of generated instances with uniformly distributed lengths (unpacked, half would be padding)."""
+    from benchmarks.made_up import made_up_rows
     from bert_tf.base.tensorflow import tf
 
-    rng, length, masked = np.random.default_rng(seed), work.sequence_length, work.num_predictions
-    size = num_steps * work.micro_batch_size
-    lengths = rng.integers(SHORTEST, length + 1, size)
+    length, masked, size = work.sequence_length, work.num_predictions, num_steps * work.micro_batch_size
+    lengths = np.random.default_rng(seed).integers(SHORTEST, length + 1, size)
     rows = best_fit(lengths, length)
     places = Slots.of(rows)
-    order = rows[places]
-    own = lengths[order, np.newaxis]
-    is_token = np.arange(length) < own
+    own = lengths[rows[places], np.newaxis]
     num_masked = np.clip(np.rint(MASKED_SHARE * own), 1, masked)
-    features = {
-        "input_ids": rng.integers(5, GOOGLE_VOCAB_SIZE, [size, length]) * is_token,
-        "input_mask": is_token.astype(np.int64),
-        "segment_ids": np.zeros([size, length], np.int64),
-        "masked_lm_positions": rng.integers(1, own - 1, [size, masked]),
-        "masked_lm_ids": rng.integers(5, GOOGLE_VOCAB_SIZE, [size, masked]),
-        "masked_lm_weights": (np.arange(masked) < num_masked).astype(np.float32),
-        "next_sentence_labels": rng.integers(0, 2, [size, 1]),
-    }
+    features = {name: values.numpy().reshape(size, -1) for name, values in made_up_rows(work, num_steps).items()}
+    features["input_mask"] = (np.arange(length) < own).astype(np.int32)
+    features["masked_lm_weights"] = (np.arange(masked) < num_masked).astype(np.float32)
+    features["masked_lm_positions"] = 1 + features["masked_lm_positions"] % (own - 2)
     laid_out = lay_out(features, places, size, predictions_per_row(masked, length, MASKED_SHARE))
-    shape = (num_steps, work.micro_batch_size)
-    with tf.device("/CPU:0"):
-        shaped = {name: tf.constant(values.reshape(*shape, -1)) for name, values in laid_out.items()}
+    shaped = {name: tf.constant(each.reshape(num_steps, work.micro_batch_size, -1)) for name, each in laid_out.items()}
     return shaped, -(-len(rows) // work.micro_batch_size)
 
 
@@ -118,9 +113,9 @@ def batches(row: Row, count: int) -> list[Batch]:
     from benchmarks.made_up import made_up_rows
     from bert_tf.base.tensorflow import tf
 
-    if row.packing:
-        return [packed_rows(row.workload, row.num_accumulation_steps, seed) for seed in range(count)]
     with tf.device("/CPU:0"):
+        if row.packing:
+            return [packed_rows(row.workload, row.num_accumulation_steps, seed) for seed in range(count)]
         return [(made_up_rows(row.workload, row.num_accumulation_steps), None)] * count
 
 

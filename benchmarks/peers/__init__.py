@@ -16,41 +16,24 @@ import sys
 from pathlib import Path
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.locks import FileLock, LockedError
 
 HERE = Path(__file__).resolve().parent
 NUM_SHOWN_LINES = 3  # of pip's output before it failed
-
-
-def folder_of(requirements: Path) -> Path:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bert_tf" / "peers"
-    digest = hashlib.sha256(requirements.read_bytes() + platform.python_version().encode()).hexdigest()
-    return cache / f"{requirements.stem}-{digest[:12]}"
 
 
 def python_of(name: str) -> str:
     """The Python of a peer's environment, which is created if it does not exist.
 
     Raises:
-      UserError: it cannot be installed, or another process is at it.
+      UserError: it cannot be installed.
     """
     requirements = HERE / f"{name}.txt"
-    folder = folder_of(requirements)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bert_tf" / "peers"
+    digest = hashlib.sha256(requirements.read_bytes() + platform.python_version().encode()).hexdigest()
+    folder = cache / f"{requirements.stem}-{digest[:12]}"
     python, complete = folder / "bin" / "python", folder / "complete"
     if complete.exists():
         return str(python)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        lock = FileLock(folder.with_suffix(".lock"))
-    except LockedError as error:
-        raise UserError(f"peer {name}: {folder} is being made by {error}; wait for it") from None
-    with lock:
-        install(name, requirements, folder)
-    complete.touch()
-    return str(python)
-
-
-def install(name: str, requirements: Path, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)  # what a killed pip has left behind
     print(f"peer {name}: installing {requirements.name} into {folder}", file=sys.stderr, flush=True)
     pip = [str(folder / "bin/python"), "-m", "pip", "install", "--disable-pip-version-check", "--quiet"]
@@ -62,3 +45,5 @@ def install(name: str, requirements: Path, folder: Path) -> None:
                 f"peer {name} cannot be installed from {requirements.name} ({said}); repair that, or leave peers out "
                 "with --no_peers"
             )
+    complete.touch()
+    return str(python)

@@ -95,8 +95,6 @@ def update_once_a_batch(settings: Settings) -> None:
     from official.modeling import model_training_utils
 
     steps = settings["num_accumulation_steps"]
-    if steps == 1:  # that path of the loop has no such update
-        return
     accumulators: list[Any] = []
 
     def when_complete(action: Callable[[], Any]) -> None:
@@ -150,19 +148,8 @@ def average_over_all_tokens(settings: Settings) -> None:
     losses.weighted_sparse_categorical_crossentropy_loss = mean
 
 
-def sum_gradients(_: Settings) -> None:
-    """The word table's gradient is added up before its norm is taken: rows that occur several times lie in it apart."""
-    import tensorflow as tf
-
-    clip = tf.clip_by_global_norm
-    tf.clip_by_global_norm = lambda gradients, clip_norm: clip(
-        [tf.convert_to_tensor(gradient) for gradient in gradients], clip_norm
-    )
-
-
 SWITCHES: dict[str, Callable[[Settings], None]] = {
-    switch.__name__: switch
-    for switch in (activate_masked_words, update_once_a_batch, average_over_all_tokens, sum_gradients)
+    switch.__name__: switch for switch in (activate_masked_words, update_once_a_batch, average_over_all_tokens)
 }
 
 

@@ -41,42 +41,29 @@ def test_every_benchmark_is_listed(capsys):
         program.main.__wrapped__(["benchmarks", "nothing"])
 
 
-def begin_probe(folder, monkeypatch, *arguments):
-    """Of a run with one checkpoint; a fine-tuning of it has the scores exact_match and f1."""
-
+def test_a_probe_reads_a_score_of_every_fine_tuning_and_refuses_one_that_it_lacks(tmp_path, monkeypatch):
     def finetune(command):
         model_dir = next(part.removeprefix("--model_dir=") for part in map(str, command) if "--model_dir=" in part)
-        Path(model_dir).mkdir()
+        Path(model_dir).mkdir(exist_ok=True)
         (Path(model_dir) / "eval_results.txt").write_text("exact_match = 70.5\nf1 = 81.25\n")
         begun.append(command)
 
-    begun = []
+    begun, tables = [], []
     monkeypatch.setattr(probe, "run_command", finetune)
-    (folder / "checkpoints/ckpt-00000001").mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text('{"identity": {"global_batch_size": 8}}')
-    options = program.make_parser("probe", probe).parse_args(
-        ["--run", str(folder), "--probes", str(folder), *arguments]
-    )
-    tables = []
-    bench = argparse.Namespace(options=options, table=lambda *table: tables.append(table))
-    try:
-        probe.run(bench)
-    except UserError as error:
-        return str(error), len(begun)
-    return tables, len(begun)
-
-
-def test_a_probe_reads_the_score_of_every_fine_tuning(tmp_path, monkeypatch):
-    arguments = ["--finetune", "run_squad.py --train_file x", "--score", "f1", "--seeds", "2"]
-    ((_, columns, rows),), num_begun = begin_probe(tmp_path, monkeypatch, *arguments)
-    assert columns[2].startswith("f1, ") and num_begun == 4
+    (tmp_path / "checkpoints/ckpt-00000001").mkdir(parents=True)
+    (tmp_path / "config.json").write_text('{"identity": {"global_batch_size": 8}}')
+    arguments = ["--run", str(tmp_path), "--probes", str(tmp_path), "--finetune", "run_squad.py --train_file x"]
+    options = program.make_parser("probe", probe).parse_args([*arguments, "--score", "f1", "--seeds", "2"])
+    probe.run(argparse.Namespace(options=options, table=lambda *table: tables.append(table)))
+    ((_, columns, rows),) = tables
+    assert columns[2].startswith("f1, ") and len(begun) == 4
     assert [row[:2] for row in rows] == [["0", "0"], ["1", "8"]] and rows[0][2].startswith("81.25")
-
-
-def test_a_probe_of_another_score_is_refused(tmp_path, monkeypatch):
-    arguments = "--finetune run_squad.py --score F1"
-    said, begun = begin_probe(tmp_path, monkeypatch, *arguments.split())
-    assert "--score F1: this fine-tuning has the scores exact_match, f1; name" in said and begun == 1
+    options.score = "F1"
+    refused(
+        "--score F1: this fine-tuning has the scores exact_match, f1; name",
+        probe.run,
+        argparse.Namespace(options=options),
+    )
 
 
 def test_ratios_are_medians_of_the_rounds_and_follow_the_clock():
@@ -107,10 +94,10 @@ def test_variants_take_turns_in_processes_and_here(tmp_path):
     python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
     python.chmod(0o755)
     with bench(tmp_path / "results", "--label", "here").pinned() as own:
-        kept, new = (
-            frame.Variant("made:make", {"x": 1}, str(python), warm_up=2, afresh=afresh) for afresh in (False, True)
-        )
-        found = own.compare("t", {"kept": kept, "new": new, "here": lambda: taken.append(1)}, amount=1, unit="y")
+        kept = frame.Variant("made:make", {"x": 1}, warm_up=2, python=str(python))
+        variants = {"kept": kept, "new": kept._replace(afresh=True), "left out": frame.Variant("x:y", peer="abacus")}
+        found = own.compare("t", {**variants, "here": lambda: taken.append(1)}, amount=1, unit="y")
+    assert list(found) == ["kept", "new", "here"]
     assert [each.figures["calls"] for each in found["kept"]] == [3, 4]
     assert [each.figures["calls"] for each in found["new"]] == [3, 3]
     assert {each.figures["pinned"] for each in found["kept"]} == {1} and len(taken) == 2

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import input_pipeline
 from benchmarks.finished import Finished
 from benchmarks.gpu import __main__ as gpu
 from benchmarks.gpu import checks, report
@@ -138,18 +137,14 @@ def test_fine_tuning_logs_the_rate_of_its_batches(tmp_path, mode, task, name):
 
 @pytest.mark.slow
 def test_reading_gives_its_table(tmp_path):
-    folder = write_dataset(tmp_path / "tokens", data_format="tokens") / "training"
+    folder = write_dataset(tmp_path / "records") / "training"
     sizes = ("--rounds", 1, "--batch_size", 8, "--micro_batch_size", 4, "--num_batches", 2)
-    text = run("input_pipeline", "--results", tmp_path, "--input_files", f"{folder}@16", "--names", "tokens", *sizes)
-    assert text.count("\n| this project | ") == 2  # alone, and beside a GPU
-
-
-@pytest.mark.parametrize("variant", input_pipeline.VARIANTS)
-def test_each_way_of_reading_records_gives_as_many(tmp_path, variant):
-    """What the process of a variant does, here."""
-    folder = str(write_dataset(tmp_path / "records") / "training")
-    settings = {"variant": variant, "folder": folder, "batch_size": 8, "micro_batch_size": 4, "num_batches": 2}
-    assert input_pipeline.turn(settings)()["records"] == 2 * 8
+    text = run("input_pipeline", "--results", tmp_path, "--input_files", folder, "--names", "records", *sizes)
+    assert "### records: 137 records of " in text
+    assert [line.split(" | ")[0] for line in text.splitlines() if line.endswith(" | 16 |")] == [
+        "| tf.data, batch then parse",
+        "| this project",
+    ]
 
 
 @pytest.mark.slow
@@ -166,6 +161,6 @@ def test_preparing_and_formatting_give_their_tables(tmp_path):
     common = ("--rounds", 1, "--no_peers", "--results", tmp_path)
     sizes = ("--megabytes", 0.03, "--stage_megabytes", 0.05)
     said = run("preparation", "--text", text, "--vocab_file", vocab, *sizes, *common)
-    assert said.count("\n### ") + said.startswith("### ") == 5 and "\n| token files, second shard | " in said
+    assert said.count("\n### ") + said.startswith("### ") == 4 and "\n| token files, second shard | " in said
     said = run("formatting", "--dump", dump, "--copies", 2, *common)
-    assert sum(line.startswith("| ") for line in said.splitlines()) == 3 + 5
+    assert sum(line.startswith("| ") for line in said.splitlines()) == 2 + 3
