@@ -72,7 +72,7 @@ def run(name: str, benchmark: Benchmark, arguments: Sequence[str]) -> None:
     options = make_parser(name, module).parse_args(arguments)
     if options.rounds < 1:
         raise UserError(f"--rounds is {options.rounds}; at least one is needed")
-    with Bench(name, options, getattr(module, "PEERS", ()), benchmark.what).pinned() as bench:
+    with Bench(name, options, benchmark.what).pinned() as bench:
         module.run(bench)
     bench.save()
 

@@ -36,9 +36,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--task", choices=("squad", "entities", "classes"), default="squad")
     parser.add_argument("--cased", choices=("true", "false"), default="false", help="whose vocabulary, of Google's")
     parser.add_argument("--batch_size", type=int, default=8, help="of one rank")
-    parser.add_argument("--max_seq_length", type=int, default=384)
+    parser.add_argument("--seq_length", type=int, default=384)
     parser.add_argument("--precision", choices=PRECISIONS, default="fp32")
-    parser.add_argument("--enable_xla", choices=("true", "false"), default="false")
+    parser.add_argument("--use_xla", choices=("true", "false"), default="false")
     parser.add_argument("--secs", type=float, default=30.0, help="how long to measure, five batches at least")
     parser.add_argument("--device", choices=("auto", "cpu"), default="auto")
     parser.add_argument("--use_horovod", action="store_true")
@@ -59,8 +59,8 @@ def make_batch(args: argparse.Namespace, workers) -> Callable[[], object]:
     tf.config.experimental.enable_tensor_float_32_execution(args.precision == "tf32")
     vocab_size = GOOGLE_CASED_VOCAB_SIZE if args.cased == "true" else GOOGLE_VOCAB_SIZE
     config = BertConfig.preset(args.bert_model, vocab_size)
-    scope = choose_scope(args.enable_xla == "true", "auto", False)
-    work = Workload(config, args.max_seq_length, 0, scope, args.batch_size, args.precision)
+    scope = choose_scope(args.use_xla == "true", "auto", False)
+    work = Workload(config, args.seq_length, 0, scope, args.batch_size, args.precision)
     head = HEADS[args.task]
     rows, state = made_up_rows(work, num_steps=1, head=head), make_state(work, "adamw", head=head)
     if args.mode == "predict":

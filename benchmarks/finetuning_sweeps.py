@@ -103,18 +103,14 @@ class Sweep:
         program, code = Path(__file__).with_name("finetuning.py"), 0
         for configuration in configurations:
             flags = {
+                **configuration,
                 "mode": self.mode,
-                "bert_model": configuration["bert_model"],
                 "task": self.heads.get(configuration.get("task", "")),
-                "cased": configuration.get("cased"),
-                "batch_size": configuration["batch_size"],
-                "precision": configuration["precision"],
-                "enable_xla": configuration["use_xla"],
-                "max_seq_length": configuration["seq_length"],
                 "device": environment.given("device"),
                 "dllog_path": _log_file(folder, configuration),
             }
-            num_ranks, command = configuration.get("num_gpu", 1), [str(program), *flag_texts(flags)]
+            num_ranks = flags.pop("num_gpu", 1)
+            command = [str(program), *flag_texts(flags)]
             code = run(_line(configuration), command, num_ranks, folder / "logs", environment) or code
         _show_table(folder, configurations)
         return code

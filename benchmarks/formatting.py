@@ -12,10 +12,10 @@ import argparse
 import bz2
 from pathlib import Path
 
+from benchmarks import peers
 from benchmarks.frame import Bench, existing, run_command
 
 NEEDS = "peer wikiextractor; --dump of Wikipedia, .xml.bz2"
-PEERS = ("wikiextractor",)
 COMMAND = "--action=text_formatting --dataset=wikicorpus_en --keep_duplicates"
 
 
@@ -44,10 +44,12 @@ def run(bench: Bench) -> None:
         name = f"download/wikicorpus_en/wikicorpus_en.{dump.name.partition('.')[2]}"
         bench.stage(COMMAND, name, dump, num_processes)
 
-    python, output = bench.peer("wikiextractor"), bench.folder / "extracted"
-    theirs = [python, "-m", "wikiextractor.WikiExtractor", plain, "--output", output, "--processes", "1", "--quiet"]
+    def theirs() -> None:
+        extract = [peers.python_of("wikiextractor"), "-m", "wikiextractor.WikiExtractor", plain, "--output"]
+        run_command([*extract, bench.folder / "extracted", "--processes", "1", "--quiet"])
+
     work = {"amount": plain.stat().st_size / 1e6, "unit": "MB of XML"}
-    variants = {"wikiextractor, .xml": lambda: run_command(theirs)} if python else {}
+    variants = {} if bench.options.no_peers else {"wikiextractor, .xml": theirs}
     variants["this project, .xml"] = lambda: ours(plain, 1)
     bench.compare(f"Formatting {work['amount']:.0f} MB of XML, whole commands, one core", variants, **work)
     write_dump(bench.options.dump, bench.options.copies, packed, plain)

@@ -103,9 +103,9 @@ def prepare_sample(folder: Path, shapes: Sequence[tuple[int, int]]) -> None:
 
 
 class Bench:
-    """One run of a benchmark: its options, cores and peers, and the parts of its result."""
+    """One run of a benchmark: its options and cores, and the parts of its result."""
 
-    def __init__(self, name: str, options: argparse.Namespace, peer_names: Sequence[str], what: str):
+    def __init__(self, name: str, options: argparse.Namespace, what: str):
         self.options = options
         self.available = sorted(os.sched_getaffinity(0), reverse=True)
         if not 0 <= options.cores <= len(self.available):
@@ -127,7 +127,6 @@ class Bench:
             "parts": [],
         }
         self.file = results.result_file(options.results, name, options.label)
-        self._peers = {} if options.no_peers else {peer: peers.python_of(peer) for peer in peer_names}
 
     @contextlib.contextmanager
     def pinned(self) -> Iterator[Bench]:
@@ -140,10 +139,6 @@ class Bench:
                 yield self
         finally:
             os.sched_setaffinity(0, self.available)
-
-    def peer(self, name: str) -> str | None:
-        """The Python of a peer's environment; None if peers are left out."""
-        return self._peers.get(name)
 
     def note(self, text: str) -> None:
         """Adds a sentence to the result's page."""
@@ -164,8 +159,8 @@ class Bench:
           amount, unit: of the work of one turn, for the rates; or the name of the figure that says how much it was.
           clock: "wall" or "cpu", by which ratios are computed.
         """
-        known = {*self._peers, ""}
-        variants = {name: each for name, each in variants.items() if getattr(each, "peer", "") in known}
+        if self.options.no_peers:
+            variants = {name: each for name, each in variants.items() if not getattr(each, "peer", "")}
         samples: dict[str, list[Sample]] = {name: [] for name in variants}
         total = self.options.rounds * len(variants)
         with self._turns(variants) as turns, Progress(total=total, unit="turns", description=title) as bar:
@@ -202,8 +197,10 @@ class Bench:
     @contextlib.contextmanager
     def _process(self, variant: Variant) -> Iterator[Turn]:
         """Starts the process of a variant."""
-        command = [self._peers.get(variant.peer, variant.python), str(CHILD), variant.make]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        python = peers.python_of(variant.peer) if variant.peer else variant.python
+        process = subprocess.Popen(
+            [python, str(CHILD), variant.make], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
 
         def ask(content: Any) -> Any:
             assert process.stdin and process.stdout

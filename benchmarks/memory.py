@@ -1,10 +1,9 @@
 """Memory that updates take, compared with the prediction of `bert_tf.memory.plan`.
 
-Each configuration runs in a separate process: two updates of `--accumulation` micro-batches of generated rows.
+Each configuration runs in a separate process: two updates of two micro-batches of generated rows.
 It measures the peak of TensorFlow's allocator, as on a GPU (`tf.config.experimental.get_memory_info`): weights,
 moments, gradients, activations, workspace and fragmentation, without code and libraries. So it is compared with the
-prediction without its allowance for the program. "Resident" is the growth of the process's memory since before there
-was a model.
+prediction without its allowance for the program.
 
     python -m benchmarks memory
     python -m benchmarks memory --configurations large,1,384,0,blocks,fp32,recompute --label large
@@ -14,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from pathlib import Path
 from typing import Any, Callable
 
 from benchmarks.frame import Bench, Variant
@@ -23,7 +21,7 @@ from bert_tf.memory.plan import Workload, micro_batches_at_once, predict, split_
 
 NEEDS = "nothing"
 CORES = 0
-MIB, NUM_UPDATES = 1 << 20, 2
+MIB, NUM_UPDATES, NUM_MICRO_BATCHES = 1 << 20, 2, 2
 # model, micro-batch, length, predictions (0: fine-tuning on spans), scope, precision, keep or recompute
 CONFIGURATIONS = """
 mini,8,128,20,blocks,fp32,keep
@@ -45,12 +43,6 @@ def describe(text: str) -> Workload:
     return Workload(config, *shape, scope, int(size), precision, kept == "recompute")
 
 
-def resident(kind: str) -> float:
-    """MiB: VmRSS, or VmHWM, its peak."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(kind)) / 1024
-
-
 def updates(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
     """Runs in the process of a configuration; the figures are in MiB."""
     from benchmarks.made_up import made_up_rows, make_step
@@ -60,36 +52,31 @@ def updates(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
 
     def run() -> dict[str, float]:
         tf.function(lambda x: x @ x, jit_compile=True)(tf.ones([8, 8]))  # the compiler's own memory is not the model's
-        before = resident("VmRSS")
         step = make_step(work, "lamb" if work.num_predictions else "adamw")
-        features = made_up_rows(work, settings["accumulation"])
+        features = made_up_rows(work, NUM_MICRO_BATCHES)
         tf.config.experimental.reset_memory_stats("CPU:0")  # so that drawing the weights does not count
         for number in range(NUM_UPDATES):
             float(step(features, number).gradient_norm)
-        return {
-            "measured": tf.config.experimental.get_memory_info("CPU:0")["peak"] / MIB,
-            "resident": resident("VmHWM") - before,
-        }
+        return {"measured": tf.config.experimental.get_memory_info("CPU:0")["peak"] / MIB}
 
     return run
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--configurations", nargs="+", default=CONFIGURATIONS.split())
-    parser.add_argument("--accumulation", type=int, default=2, help="micro-batches in an update")
 
 
 def run(bench: Bench) -> None:
-    options, rows, errors = bench.options, [], []
-    for text in options.configurations:
-        found = bench.once(Variant("benchmarks.memory:updates", {**vars(options), "configuration": text})).figures
+    rows, errors = [], []
+    for text in bench.options.configurations:
+        measured = bench.once(Variant("benchmarks.memory:updates", {"configuration": text})).figures["measured"]
         work = describe(text)
         work = dataclasses.replace(work, num_at_once=micro_batches_at_once(work.scope))
-        memory = predict(split_into(work, work.micro_batch_size, options.accumulation))
-        errors.append(memory.total / MIB / found["measured"] - 1)
+        memory = predict(split_into(work, work.micro_batch_size, NUM_MICRO_BATCHES))
+        errors.append(memory.total / MIB / measured - 1)
         parts = [round(each / MIB) for each in (memory.weights, memory.activations, memory.workspace, memory.total)]
-        rows.append([*text.split(","), *parts, *map(round, found.values()), f"{100 * errors[-1]:+.0f} %"])
+        rows.append([*text.split(","), *parts, round(measured), f"{100 * errors[-1]:+.0f} %"])
     columns = "model|micro-batch|length|predictions|scope|precision|layers|parameters|activations|workspace|predicted|"
-    bench.table("MiB", [*(columns + "measured|resident|error").split("|")], rows)
+    bench.table("MiB", [*(columns + "measured|error").split("|")], rows)
     largest, mean = max(map(abs, errors)), sum(map(abs, errors)) / len(errors)
     bench.note(f"Largest error {100 * largest:.0f} %, mean {100 * mean:.0f} %.")

@@ -1,4 +1,4 @@
-"""NVIDIA's own TF2 code beside this project: the same updates, an update's time, and the time to make records.
+"""Whether NVIDIA's own TF2 code and this project make the same updates.
 
 TensorFlow2/LanguageModeling/BERT from a clone of https://github.com/NVIDIA/DeepLearningExamples runs unchanged, in its
 own environment with TensorFlow 2.15, from the same weights and batches as this project. The known differences are
@@ -14,18 +14,16 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
-import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
 
 from benchmarks.frame import Bench, Variant, existing
-from benchmarks.preparation import LENGTHS, record_settings, write_text
-from benchmarks.variants.nvidia_tf2 import BERT, STAND_INS
+from benchmarks.preparation import write_text
+from benchmarks.variants.nvidia_tf2 import checkout_folder, describe
 from bert_tf.base.tensorflow import tf
 from bert_tf.batches.data_sets import RecordSet
 from bert_tf.batches.masking import MaskingRules
@@ -40,17 +38,13 @@ from bert_tf.prepare.instances.instances import RecordSettings, TokenSettings, m
 from bert_tf.ranks.workers import Workers
 from bert_tf.records.pairs import PairSettings
 from bert_tf.records.token_file import Shard
-from bert_tf.run.device import has_fast_bf16
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.training.state import TrainState
 from bert_tf.training.step import TrainStep
 
 NEEDS = "peer nvidia_tf2; --checkout of NVIDIA/DeepLearningExamples, --text with a document a line, --vocab_file"
-PEERS = ("nvidia_tf2",)
-ROUNDS = 3
+ROUNDS = 1
 TITLES = {"lamb": "LAMB, 4 micro-batches of 8", "adam": "Adam, 4 of 8"}
-PARTS = (*TITLES, "update", "records")
-IMPORTED = ("run_pretraining.py", "optimization.py", "create_pretraining_data.py", "official/nlp/bert_models.py")
 NUM_UPDATES, BATCH_SIZE, NUM_MICRO_BATCHES, WARMUP_STEPS = 20, 32, 4, 4
 LEARNING_RATES = {"LAMB": 6e-3, "adam": 1e-4}
 # The gradient of a key's bias is 0 (softmax ignores what is added to all scores), so it changes by rounding alone.
@@ -117,16 +111,6 @@ def stages() -> dict[str, list[Stage]]:
     return {"lamb": with_lamb, "adam": with_adam}
 
 
-def checkout_folder(text: str) -> Path:
-    """--checkout; the folder must hold what is imported from it."""
-    missing = [name for name in IMPORTED if not (Path(text) / BERT / name).is_file()]
-    if missing:
-        raise argparse.ArgumentTypeError(
-            f"{text} has no {BERT}/{missing[0]}; give a clone of https://github.com/NVIDIA/DeepLearningExamples"
-        )
-    return Path(text).resolve()
-
-
 @contextmanager
 def float32_coefficients() -> Iterator[None]:
     """Our update with 1 - beta and 1 - beta^t computed in float32, as tensorflow-addons and Keras compute them."""
@@ -179,8 +163,13 @@ class Comparison:
     def _run_theirs(self, how: Theirs) -> Run:
         options, output = self._bench.options, self._bench.folder / "theirs.npz"
         settings = {
-            **common_settings(options, self._config, BATCH_SIZE // NUM_MICRO_BATCHES, NUM_MICRO_BATCHES),
             **how._asdict(),
+            "checkout": str(options.checkout),
+            "bert_config": self._config.to_dict(),
+            "seq_length": options.seq_length,
+            "predictions": options.predictions,
+            "micro_batch_size": BATCH_SIZE // NUM_MICRO_BATCHES,
+            "num_accumulation_steps": NUM_MICRO_BATCHES,
             "weights": str(self._bench.folder / "weights.npz"),
             "batches": str(self._bench.folder / "batches.npz"),
             "output": str(output),
@@ -224,20 +213,6 @@ class Comparison:
         return losses
 
 
-def common_settings(
-    options: argparse.Namespace, config: BertConfig, micro_batch_size: int, num_accumulation_steps: int
-) -> dict[str, Any]:
-    return {
-        "checkout": str(options.checkout),
-        "bert_config": config.to_dict(),
-        "vocab_size": config.vocab_size,
-        "seq_length": options.seq_length,
-        "predictions": options.predictions,
-        "micro_batch_size": micro_batch_size,
-        "num_accumulation_steps": num_accumulation_steps,
-    }
-
-
 def differences(one: Run, other: Run, start: Arrays) -> list[float]:
     """The largest relative differences: in a loss, in a variable, and in the change of all weights together."""
     loss = np.max(np.abs(one.losses - other.losses) / np.abs(other.losses))
@@ -252,8 +227,6 @@ def compare_updates(bench: Bench, config: BertConfig) -> None:
     compared = Comparison(bench, config, make_batches(bench))
     columns = ["and without this", "loss", "a variable", "change of all weights", "updates there"]
     for part, rows in stages().items():
-        if part not in bench.options.parts:
-            continue
         lines: list[Sequence[Any]] = []
         for stage in rows:
             theirs = compared.theirs(stage.theirs)
@@ -269,62 +242,18 @@ def compare_updates(bench: Bench, config: BertConfig) -> None:
         bench.table(f"Relative differences after {NUM_UPDATES} updates: {TITLES[part]}", columns, lines)
 
 
-def compare_update(bench: Bench, config: BertConfig) -> None:
-    options = bench.options
-    settings = common_settings(options, config, options.micro_batch_size, 2)
-    theirs = Variant("benchmarks.variants.nvidia_tf2:update", settings, "nvidia_tf2", warm_up=2)
-    variants = {"NVIDIA TF2, its LAMB, fp32": theirs}
-    for precision in ("fp32", "bf16") if has_fast_bf16() else ("fp32",):
-        ours = {**settings, "scope": "blocks", "precision": precision}
-        variants[f"this project, {precision}"] = Variant("benchmarks.variants.this_project:update", ours, warm_up=2)
-    title = f"An update of {options.bert_model}, length {options.seq_length}: 2 x {options.micro_batch_size} sequences"
-    bench.compare(title, variants, amount=2 * options.micro_batch_size, unit="sequences")
-
-
-def compare_records(bench: Bench) -> None:
-    options, text = bench.options, bench.folder / "sentences.txt"
-    write_text(options.text, options.megabytes * 1e6, text, is_split=True)
-    megabytes = text.stat().st_size / 1e6
-    for length, predictions in LENGTHS:
-        settings = record_settings(bench, text, length, predictions)
-        theirs = {**settings, "checkout": str(options.checkout)}
-        variants = {
-            "NVIDIA's create_pretraining_data.py": Variant(
-                "benchmarks.variants.nvidia_tf2:instances", theirs, "nvidia_tf2", afresh=True
-            ),
-            "this project": Variant("benchmarks.variants.this_project:instances", settings, afresh=True),
-        }
-        title = f"Records, {length} / {predictions}, {megabytes:.1f} MB of sentences"
-        bench.compare(title, variants, amount=megabytes, unit="MB")
-
-
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checkout", type=checkout_folder, required=True, help="of NVIDIA/DeepLearningExamples")
     parser.add_argument("--text", type=existing, nargs="+", required=True, help="files with a document a line")
     parser.add_argument("--vocab_file", type=existing, required=True)
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--bert_model", default="mini")
-    parser.add_argument("--seq_length", type=int, default=128)
-    parser.add_argument("--predictions", type=int, default=20)
-    parser.add_argument("--micro_batch_size", type=int, default=16, help="of the update that is timed; %(default)s")
-    parser.add_argument("--megabytes", type=float, default=3, help="of text to make records of; %(default)s")
+    parser.add_argument("--seq_length", type=int, default=32)
+    parser.add_argument("--predictions", type=int, default=5)
 
 
 def run(bench: Bench) -> None:
     options = bench.options
     with open(options.vocab_file, encoding="utf-8") as file:
         config = BertConfig.preset(options.bert_model, sum(1 for _ in file))
-    bench.note(f"Checkout: {commit_of(options.checkout)}. Not NVIDIA's, but of the benchmark:")
-    for name, why in STAND_INS.items():
-        bench.note(f"* `{name}`: {why}")
-    if set(TITLES) & set(options.parts) and bench.peer("nvidia_tf2"):
-        compare_updates(bench, config)
-    if "update" in options.parts:
-        compare_update(bench, config)
-    if "records" in options.parts:
-        compare_records(bench)
-
-
-def commit_of(checkout: Path) -> str:
-    done = subprocess.run(["git", "-C", str(checkout), "rev-parse", "HEAD"], capture_output=True, text=True)
-    return f"commit {done.stdout.strip()[:12]}" if not done.returncode else "not a git repository"
+    bench.note(describe(options.checkout))
+    compare_updates(bench, config)

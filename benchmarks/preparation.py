@@ -1,4 +1,4 @@
-"""Text to what both phases train from, on one core, beside tf-models-official; and sharding.
+"""Text to what both phases train from, on one core, beside tf-models-official and NVIDIA's TF2 code; and sharding.
 
 Making instances, from sharded text to TFRecords, is compared with create_pretraining_data.py on the same text, in a new
 process each time, so that no cache is warm; imports do not count. Making token files with five passes of pairs of both
@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.frame import Bench, Measurable, Sample, Variant, existing
+from benchmarks.variants.nvidia_tf2 import checkout_folder, describe
 from bert_tf.base.errors import UserError
 from bert_tf.prepare.sharding.sentences import split_by_rules
 
-NEEDS = "peer tf_models; --text with a document a line, --vocab_file"
-PEERS = ("tf_models",)
+NEEDS = "peer tf_models, nvidia_tf2 with --checkout; --text with a document a line, --vocab_file"
 ROUNDS = 3
 DUPE_FACTOR = 5
 LENGTHS = ((128, 20), (512, 80))
@@ -32,6 +32,7 @@ PEER = "tf-models-official"
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--text", type=existing, nargs="+", required=True, help="files with a document a line")
     parser.add_argument("--vocab_file", type=existing, required=True)
+    parser.add_argument("--checkout", type=checkout_folder, help="of NVIDIA/DeepLearningExamples, to compare with")
     parser.add_argument("--megabytes", type=float, default=12, help="of text to make instances of; %(default)s")
     parser.add_argument("--stage_megabytes", type=float, default=96, help="of text for sharding; %(default)s")
 
@@ -64,12 +65,15 @@ def write_text(texts: list[Path], num_bytes: float, path: Path, *, is_split: boo
 
 def record_settings(bench: Bench, text: Path, length: int = 0, predictions: int = 0) -> dict[str, Any]:
     """The settings of the variants that make records."""
-    files = {"text": str(text), "output": str(bench.folder / "x.tfrecord"), "vocab_file": str(bench.options.vocab_file)}
-    return {**files, "dupe_factor": DUPE_FACTOR, "max_seq_length": length, "max_predictions_per_seq": predictions}
+    settings = {**vars(bench.options), "text": str(text), "output": str(bench.folder / "x.tfrecord")}
+    settings.update(dupe_factor=DUPE_FACTOR, max_seq_length=length, max_predictions_per_seq=predictions)
+    return settings
 
 
 def compare_instances(bench: Bench) -> None:
     options = bench.options
+    if options.checkout:
+        bench.note(describe(options.checkout))
     text, other_text = bench.folder / "sentences.txt", bench.folder / "other_sentences.txt"
     num_bytes = options.megabytes * 1e6
     write_text(options.text, num_bytes, text, is_split=True)
@@ -80,6 +84,9 @@ def compare_instances(bench: Bench) -> None:
         settings = record_settings(bench, text, length, predictions)
         variants: dict[str, Measurable] = {}
         variants[PEER] = Variant("benchmarks.variants.tf_models:instances", settings, "tf_models", afresh=True)
+        if options.checkout:
+            program = Variant("benchmarks.variants.nvidia_tf2:instances", settings, "nvidia_tf2", afresh=True)
+            variants["NVIDIA's create_pretraining_data.py"] = program
         for name, changes in {"this project": {}, "whole words": {"whole_word_masking": True}}.items():
             ours = {**settings, **changes}
             variants[name] = Variant("benchmarks.variants.this_project:instances", ours, afresh=True)

@@ -20,7 +20,6 @@ from bert_tf.tasks.squad.features import FeatureSettings, make_windows
 from bert_tf.text.wordpiece import FullTokenizer
 
 NEEDS = "peer pytorch; --file with questions, --model in Hugging Face's format"
-PEERS = ("pytorch",)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -15,7 +15,6 @@ from pathlib import Path
 from benchmarks.frame import Bench, Variant, existing
 
 NEEDS = "peer tf_models; --file with questions, --vocab_file"
-PEERS = ("tf_models",)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

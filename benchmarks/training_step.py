@@ -1,4 +1,4 @@
-"""One pre-training update of this project beside tf-models-official and Hugging Face.
+"""One pre-training update of this project beside tf-models-official, Hugging Face and NVIDIA's TF2 code.
 
 Every variant is a process in its own environment. All get the same random batch of full rows, accumulate the same
 micro-batches, clip and apply.
@@ -12,12 +12,12 @@ from __future__ import annotations
 import argparse
 
 from benchmarks.frame import Bench, Variant
+from benchmarks.variants.nvidia_tf2 import checkout_folder, describe
 from bert_tf.bert_config import BertConfig
 from bert_tf.memory.plan import Workload
 from bert_tf.run.gpus import flops_per_row
 
-NEEDS = "peers tf_models, pytorch"
-PEERS = ("tf_models", "pytorch")
+NEEDS = "peers tf_models, pytorch; nvidia_tf2 with --checkout"
 ROUNDS = 15
 
 
@@ -28,6 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--predictions", type=int, default=20)
     parser.add_argument("--micro_batch_size", type=int, default=16)
     parser.add_argument("--num_accumulation_steps", type=int, default=2)
+    parser.add_argument("--checkout", type=checkout_folder, help="of NVIDIA/DeepLearningExamples, to compare with")
     parser.add_argument("--also", action="append", default=[], help="TensorFlow=PYTHON: ours in that environment, too")
     parser.add_argument("--ours", default="blocks/fp32,blocks/bf16", help="scope/precision of our variants, by comma")
 
@@ -35,13 +36,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(bench: Bench) -> None:
     options = bench.options
     config = BertConfig.preset(options.bert_model, options.vocab_size)
-    names = ("vocab_size", "seq_length", "predictions", "micro_batch_size", "num_accumulation_steps")
-    settings = {"bert_config": config.to_dict(), **{name: getattr(options, name) for name in names}}
+    settings = {**vars(options), "bert_config": config.to_dict()}
 
     def update(module: str, peer: str = "", **more: str) -> Variant:
         return Variant(f"benchmarks.variants.{module}:update", {**settings, **more}, peer, warm_up=2)
 
-    variants = {"tf-models-official, its LAMB, fp32": update("tf_models", "tf_models")}
+    variants = {}
+    if options.checkout:
+        bench.note(describe(options.checkout))
+        variants["NVIDIA TF2, its LAMB, fp32"] = update("nvidia_tf2", "nvidia_tf2")
+    variants["tf-models-official, its LAMB, fp32"] = update("tf_models", "tf_models")
     for precision in ("fp32", "bf16"):
         name = f"Hugging Face on PyTorch, fused AdamW, {precision}"
         variants[name] = update("hugging_face", "pytorch", precision=precision)

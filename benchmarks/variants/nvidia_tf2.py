@@ -7,9 +7,11 @@ changing the checkout. TensorFlow is imported inside functions, so that the name
 
 from __future__ import annotations
 
+import argparse
 import functools
 import json
 import queue
+import subprocess
 import sys
 import tempfile
 import threading
@@ -32,7 +34,26 @@ STAND_INS = {
     "tf.keras.optimizers.Adam": "the class that had this name then, now tf.keras.optimizers.legacy.Adam",
     "absl.flags.DEFINE_enum": "takes several values in one string, as it did",
 }
+IMPORTED = ("run_pretraining.py", "optimization.py", "create_pretraining_data.py", "official/nlp/bert_models.py")
 NEXT_SENTENCE = "cls/seq_relationship/output_weights"
+
+
+def checkout_folder(text: str) -> Path:
+    """--checkout; the folder must hold what is imported from it."""
+    missing = [name for name in IMPORTED if not (Path(text) / BERT / name).is_file()]
+    if missing:
+        raise argparse.ArgumentTypeError(
+            f"{text} has no {BERT}/{missing[0]}; give a clone of https://github.com/NVIDIA/DeepLearningExamples"
+        )
+    return Path(text).resolve()
+
+
+def describe(checkout: Path) -> str:
+    """The checkout's commit, and what is not NVIDIA's."""
+    done = subprocess.run(["git", "-C", str(checkout), "rev-parse", "HEAD"], capture_output=True, text=True)
+    commit = f"commit {done.stdout.strip()[:12]}" if not done.returncode else "not a git repository"
+    stand_ins = "; ".join(f"`{name}` ({why})" for name, why in STAND_INS.items())
+    return f"NVIDIA's checkout: {commit}. Not NVIDIA's, but of the benchmark: {stand_ins}."
 
 
 def _module(name: str, **contents: Any) -> None:
@@ -95,6 +116,8 @@ def update_once_a_batch(settings: Settings) -> None:
     from official.modeling import model_training_utils
 
     steps = settings["num_accumulation_steps"]
+    if steps == 1:  # that path of the loop has no such update
+        return
     accumulators: list[Any] = []
 
     def when_complete(action: Callable[[], Any]) -> None:

@@ -23,11 +23,11 @@ ROOT = Path(__file__).resolve().parents[2]
 PARTS = set("child finished finetuning_sweeps frame results made_up killing trials __init__ __main__".split())
 
 
-def bench(folder, *arguments, peer_names=(), rounds=2):
+def bench(folder, *arguments, rounds=2):
     options = program.make_parser("x", argparse.Namespace(__doc__="x", add_options=lambda _: None)).parse_args(
         ["--results", str(folder), "--rounds", str(rounds), *arguments]
     )
-    return frame.Bench("x", options, peer_names, "What it measures.")
+    return frame.Bench("x", options, "What it measures.")
 
 
 def test_every_benchmark_is_listed(capsys):
@@ -93,7 +93,7 @@ def test_variants_take_turns_in_processes_and_here(tmp_path):
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
     python.chmod(0o755)
-    with bench(tmp_path / "results", "--label", "here").pinned() as own:
+    with bench(tmp_path / "results", "--label", "here", "--no_peers").pinned() as own:
         kept = frame.Variant("made:make", {"x": 1}, warm_up=2, python=str(python))
         variants = {"kept": kept, "new": kept._replace(afresh=True), "left out": frame.Variant("x:y", peer="abacus")}
         found = own.compare("t", {**variants, "here": lambda: taken.append(1)}, amount=1, unit="y")
@@ -118,8 +118,7 @@ def test_a_peer_that_cannot_be_installed_is_named(tmp_path, monkeypatch):
     words = (
         r"peer abacus cannot be installed from abacus.txt \(Looking / ERROR: No .*or leave peers out with --no_peers"
     )
-    refused(words, bench, tmp_path, peer_names=["abacus"])
-    assert bench(tmp_path, "--no_peers", peer_names=["abacus"]).peer("abacus") is None
+    refused(words, bench(tmp_path).once, frame.Variant("x:y", peer="abacus"))
 
 
 @pytest.mark.parametrize("path", sorted(peers.HERE.glob("*.txt")), ids=lambda path: path.stem)

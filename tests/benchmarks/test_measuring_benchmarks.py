@@ -128,7 +128,7 @@ def test_a_row_of_the_gpu_benchmark_runs_once_without_what_a_bare_machine_lacks(
     "mode, task, name", [("train", "entities", "throughput_train"), ("predict", "squad", "throughput_val")]
 )
 def test_fine_tuning_logs_the_rate_of_its_batches(tmp_path, mode, task, name):
-    sizes = ("--bert_model", "tiny", "--cased", "true", "--batch_size", 2, "--max_seq_length", 32, "--secs", 0.1)
+    sizes = ("--bert_model", "tiny", "--cased", "true", "--batch_size", 2, "--seq_length", 32, "--secs", 0.1)
     typed = ("--mode", mode, "--task", task, *sizes, "--dllog_path", tmp_path / "log")
     run("finetuning", *typed, CUDA_VISIBLE_DEVICES="")
     logged = json.loads((tmp_path / "log").read_text().splitlines()[-1].partition(" ")[2])["data"]
