@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from bert_tf.base.errors import UserError, exit_on_user_error
 
 HERE = Path(__file__).resolve().parent
-PROGRAMS = ("finetuning", "gpu", "kill_preparation", "kill_training")  # with a command line of their own
+PROGRAMS = ("finetuning", "gpu")  # with a command line of their own
 
 
 class Benchmark(NamedTuple):

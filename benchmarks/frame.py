@@ -163,7 +163,8 @@ class Bench:
             variants = {name: each for name, each in variants.items() if not getattr(each, "peer", "")}
         samples: dict[str, list[Sample]] = {name: [] for name in variants}
         total = self.options.rounds * len(variants)
-        with self._turns(variants) as turns, Progress(total=total, unit="turns", description=title) as bar:
+        with contextlib.ExitStack() as stack, Progress(total=total, unit="turns", description=title) as bar:
+            turns = {name: self._turn(variant, stack) for name, variant in variants.items()}
             for _ in range(self.options.rounds):
                 for name, turn in turns.items():
                     samples[name].append(turn())
@@ -181,18 +182,11 @@ class Bench:
         self.result["parts"].append(part)
         print("\n".join(results.part_lines(part)), flush=True)
 
-    @contextlib.contextmanager
-    def _turns(self, variants: Mapping[str, Measurable]) -> Iterator[dict[str, Turn]]:
-        turns: dict[str, Turn] = {}
-        with contextlib.ExitStack() as stack:
-            for name, variant in variants.items():
-                if not isinstance(variant, Variant):
-                    turns[name] = functools.partial(lambda call: Sample(*timed(call)), variant)
-                elif variant.afresh:
-                    turns[name] = functools.partial(self.once, variant)
-                else:
-                    turns[name] = stack.enter_context(self._process(variant))
-            yield turns
+    def _turn(self, variant: Measurable, stack: contextlib.ExitStack) -> Turn:
+        """What makes a variant take a turn, until the stack is closed."""
+        if not isinstance(variant, Variant):
+            return lambda: Sample(*timed(variant))
+        return functools.partial(self.once, variant) if variant.afresh else stack.enter_context(self._process(variant))
 
     @contextlib.contextmanager
     def _process(self, variant: Variant) -> Iterator[Turn]:
@@ -203,7 +197,6 @@ class Bench:
         )
 
         def ask(content: Any) -> Any:
-            assert process.stdin and process.stdout
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.write(json.dumps(content, default=str) + "\n")
                 process.stdin.flush()

@@ -7,7 +7,7 @@ program, one of its worker processes, or all of them. The last "stage" is --acti
 
     python -m benchmarks kill_preparation --kills 20 --n_processes 1 2 3
 
-Ends with exit code 1 if anything differs.
+Ends with an error if anything differs.
 """
 
 from __future__ import annotations
@@ -22,19 +22,21 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 import psutil
 
 from benchmarks import killing
+from benchmarks.frame import Bench
 from benchmarks.killing import Subject, differences, flip_bit
+from bert_tf.base.errors import UserError
 from bert_tf.prepare.corpora import documents, formatting
 from bert_tf.prepare.sharding import sharding
 from bert_tf.programs import prepare as bertPrep
 
 NEEDS = "nothing"
+ROUNDS, CORES = 1, 0
 # Small, so that even a small corpus can be killed between two checkpoints.
 CHECKPOINT_BYTES, BATCH_CHARACTERS, HELD_BYTES = 100_000, 20_000, 300_000
 STAGES: dict[str, tuple[str, ...]] = {
@@ -104,7 +106,7 @@ class Stage(Subject[subprocess.Popen]):
         processes = ["--n_processes", str(self._num_processes)]
         action = ["--action", self._name, "--dataset", "sample", *STAGES[self._name], *processes]
         return subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.kill_preparation", "prepare", *action],
+            [sys.executable, "-m", "benchmarks.kill_preparation", *action],
             env={**os.environ, "BERT_PREP_WORKING_DIR": str(working_dir)},
             start_new_session=True,
             stdout=subprocess.PIPE,
@@ -130,7 +132,6 @@ class Stage(Subject[subprocess.Popen]):
         except ProcessLookupError:
             return None
         run.wait()  # with a dead worker the program ends by itself
-        assert run.stdout
         run.stdout.close()
         self.counts[kind] += 1
         return "kill"
@@ -138,7 +139,7 @@ class Stage(Subject[subprocess.Popen]):
     def finish(self, run: subprocess.Popen) -> None:
         output = run.communicate()[0]
         if run.returncode:
-            raise SystemExit(f"exit code {run.returncode} without a kill:\n{output}")
+            raise UserError(f"exit code {run.returncode} without a kill:\n{output}")
 
     def differences(self) -> list[str]:
         self._require_dead()
@@ -154,12 +155,17 @@ class Stage(Subject[subprocess.Popen]):
                 self._groups.pop()
                 continue
             if time.monotonic() > deadline:
-                raise SystemExit(f"processes of group {self._groups[-1]} still run {SECS_TO_DIE} s after the kill")
+                raise UserError(f"processes of group {self._groups[-1]} still run {SECS_TO_DIE} s after the kill")
             time.sleep(0.05)
 
 
-def run_all(options: argparse.Namespace, scratch: Path) -> list[Stage]:
-    reference, before = scratch / "undisturbed", scratch / "before"
+def add_options(parser: argparse.ArgumentParser) -> None:
+    killing.add_options(parser, kills=20)
+    parser.add_argument("--n_processes", type=int, nargs="+", default=[1, 2, 3], help="one after the other")
+
+
+def run(bench: Bench) -> None:
+    options, reference, before = bench.options, bench.folder / "undisturbed", bench.folder / "before"
     generator, stages = random.Random(options.seed), list[Stage]()
     first: dict[str, str] = {}
     for num_processes in options.n_processes:
@@ -176,21 +182,9 @@ def run_all(options: argparse.Namespace, scratch: Path) -> list[Stage]:
             stages[-1].torment()
         first = first or files_below(reference)
         if files_below(reference) != first:
-            raise SystemExit(f"{num_processes} processes give other bytes than {options.n_processes[0]}, undisturbed")
-    return stages
-
-
-def main() -> None:
-    parser = killing.make_parser(__doc__, kills=20)
-    parser.add_argument("--n_processes", type=int, nargs="+", default=[1, 2, 3], help="one after the other")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
-        stages = run_all(options, Path(scratch))
-    killing.report(stages, KINDS)
+            raise UserError(f"{num_processes} processes give other bytes than {options.n_processes[0]}, undisturbed")
+    killing.report(bench, stages, KINDS)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["prepare"]:
-        prepare(sys.argv[2:])
-    else:
-        main()
+    prepare(sys.argv[1:])

@@ -15,11 +15,12 @@ has begun to save, has started (and is compiling), or has made its last update.
 
     python -m benchmarks kill_training --kills 30 --num_ranks 1 2
 
-Ends with exit code 1 if anything differs. Ctrl-C ends it with the results so far.
+Ends with an error if anything differs.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import itertools
 import os
@@ -27,19 +28,20 @@ import random
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from pathlib import Path
 
 import psutil
 
 from benchmarks import killing
-from benchmarks.frame import CHECKOUT, prepare_sample
+from benchmarks.frame import CHECKOUT, Bench, prepare_sample
 from benchmarks.killing import Subject, differences, flip_bit
+from bert_tf.base.errors import UserError
 from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.run.events import read_events
 
 NEEDS = "nothing; an hour"
+ROUNDS, CORES = 1, 0
 # 36 updates with 16 sequences per rank, then 32 with 2.
 ARGUMENTS = "16 2 16 1e-2 5e-3 fp32 false {num_ranks} 4 2 40 4 1 1 tiny"
 SECS_TO_DIE, SECS_TO_GIVE_UP = 60, 900
@@ -55,7 +57,7 @@ class Run:
     def __init__(self, folder: Path, data_dir: Path, num_ranks: int):
         self.folder = folder
         self._num_before = {phase: len(self._events(phase)) for phase in (1, 2)}
-        environment = {**os.environ, "DATA_DIR": str(data_dir), "RESULTS_DIR": str(folder), "CUDA_VISIBLE_DEVICES": ""}
+        environment = {**os.environ, "DATA_DIR": str(data_dir), "RESULTS_DIR": str(folder)}
         command = f"bash scripts/run_pretraining_lamb.sh {ARGUMENTS.format(num_ranks=num_ranks)}"
         with open(folder.with_suffix(".log"), "ab") as log:
             self.process = subprocess.Popen(
@@ -98,16 +100,6 @@ class Run:
 
     def checkpoints(self) -> list[Path]:
         return sorted(self.folder.glob(f"phase_{self.phase}/checkpoints/ckpt-*"))
-
-
-def wait_for_end(processes: list[psutil.Process]) -> str:
-    """Waits until all processes of a run have ended; returns those that took longer than they may."""
-    _, late = psutil.wait_procs(processes, timeout=SECS_TO_DIE)
-    names = "; ".join(map(str, late))
-    _, alive = psutil.wait_procs(late, timeout=SECS_TO_GIVE_UP)
-    if alive:
-        raise SystemExit(f"{SECS_TO_GIVE_UP} s after the disturbance there are still {alive}")
-    return names
 
 
 def result_files(folder: Path) -> dict[str, bytes]:
@@ -158,7 +150,7 @@ class Training(Subject[Run]):
     def finish(self, run: Run) -> None:
         code = run.process.wait()
         if code:
-            raise SystemExit(f"exit code {code} without a disturbance; see {self._folder.with_suffix('.log')}")
+            raise UserError(f"exit code {code} without a disturbance; see {self._folder.with_suffix('.log')}")
 
     def differences(self) -> list[str]:
         return checkpoint_differences(result_files(self._folder), self._undisturbed, self._had_signal)
@@ -207,10 +199,14 @@ class Training(Subject[Run]):
         """Waits until nothing is left of a disturbed run, and notes what is wrong with how it ended."""
         disturbed = time.monotonic()
         code = run.process.wait()  # not with psutil, which would consume the exit code
-        late = wait_for_end(processes)
+        _, late = psutil.wait_procs(processes, timeout=SECS_TO_DIE)
+        names = "; ".join(map(str, late)) or "launcher"
+        _, alive = psutil.wait_procs(late, timeout=SECS_TO_GIVE_UP)
+        if alive:
+            raise UserError(f"{SECS_TO_GIVE_UP} s after the disturbance there are still {alive}")
         secs, state = time.monotonic() - disturbed, run.state()
-        if late or secs > SECS_TO_DIE:
-            self.faults.append(f"{secs:.0f} s after {kind} while {state} there was still: {late or 'launcher'}")
+        if secs > SECS_TO_DIE:
+            self.faults.append(f"{secs:.0f} s after {kind} while {state} there was still: {names}")
         # In its first second a program has no signal handlers yet.
         if kind == "signal" and code not in (0, STOPPED_EXIT_CODE) and state != "starting":
             self.faults.append(f"exit code {code} after a signal while {state}")
@@ -218,20 +214,16 @@ class Training(Subject[Run]):
             self.faults.append(f"exit code {code} after a rank was lost while {state}")
 
 
-def main() -> None:
-    parser = killing.make_parser(__doc__, kills=30)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    killing.add_options(parser, kills=30)
     parser.add_argument("--num_ranks", type=int, nargs="+", default=[1, 2], help="one after the other")
-    options = parser.parse_args()
-    generator, trainings = random.Random(options.seed), list[Training]()
-    with contextlib.suppress(KeyboardInterrupt), tempfile.TemporaryDirectory() as scratch:
-        data_dir = Path(scratch) / "data"
-        prepare_sample(data_dir, ((128, 20), (512, 80)))
-        for num_ranks in options.num_ranks:
-            folder = Path(scratch) / f"run_{num_ranks}"
-            trainings.append(Training(num_ranks, data_dir, folder, generator, options.kills))
-            trainings[-1].torment()
-    killing.report(trainings, (*KILLS, *dict.fromkeys(OTHERS)))
 
 
-if __name__ == "__main__":
-    main()
+def run(bench: Bench) -> None:
+    generator, trainings, data_dir = random.Random(bench.options.seed), list[Training](), bench.folder / "data"
+    prepare_sample(data_dir, ((128, 20), (512, 80)))
+    for num_ranks in bench.options.num_ranks:
+        folder = bench.folder / f"run_{num_ranks}"
+        trainings.append(Training(num_ranks, data_dir, folder, generator, bench.options.kills))
+        trainings[-1].torment()
+    killing.report(bench, trainings, (*KILLS, *dict.fromkeys(OTHERS)))

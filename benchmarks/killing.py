@@ -6,12 +6,12 @@ import abc
 import argparse
 import collections
 import random
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from benchmarks.results import table
+from benchmarks.frame import Bench
+from bert_tf.base.errors import UserError
 from bert_tf.base.progress import Progress
 
 Run = TypeVar("Run")
@@ -66,22 +66,21 @@ class Subject(abc.ABC, Generic[Run]):
                 self.faults += self.differences()
 
 
-def report(subjects: Sequence[Subject[Any]], kinds: Sequence[str]) -> None:
-    """Prints a table and the faults; ends with exit code 1 if there are any."""
-    columns = ["", "undisturbed s", *kinds, "came to its end", "faults"]
+def report(bench: Bench, subjects: Sequence[Subject[Any]], kinds: Sequence[str]) -> None:
+    """Adds a table. Raises `UserError` if anything was wrong."""
     rows = [
         [each.title, each.undisturbed_secs, *(each.counts[kind] for kind in kinds), each.num_ended, len(each.faults)]
         for each in subjects
     ]
-    print("\n".join([*table(columns, rows), *(f"{each.title}: {fault}" for each in subjects for fault in each.faults)]))
-    sys.exit(any(each.faults for each in subjects))
+    bench.table("Disturbances", ["", "undisturbed s", *kinds, "came to its end", "faults"], rows)
+    faults = [f"{each.title}: {fault}" for each in subjects for fault in each.faults]
+    if faults:
+        raise UserError("\n".join(faults))
 
 
-def make_parser(description: str | None, kills: int) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_options(parser: argparse.ArgumentParser, kills: int) -> None:
     parser.add_argument("--kills", type=int, default=kills, help="kill -9 of each; %(default)s")
     parser.add_argument("--seed", type=int, default=0, help="of the moments; %(default)s")
-    return parser
 
 
 def flip_bit(path: Path, generator: random.Random) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 
 from benchmarks.frame import Bench, Variant, existing
 from benchmarks.preparation import write_text
-from benchmarks.variants.nvidia_tf2 import checkout_folder, describe
+from benchmarks.variants.nvidia_tf2 import SWITCHES, checkout_folder, describe
 from bert_tf.base.tensorflow import tf
 from bert_tf.batches.data_sets import RecordSet
 from bert_tf.batches.masking import MaskingRules
@@ -44,9 +44,9 @@ from bert_tf.training.step import TrainStep
 
 NEEDS = "peer nvidia_tf2; --checkout of NVIDIA/DeepLearningExamples, --text with a document a line, --vocab_file"
 ROUNDS = 1
-TITLES = {"lamb": "LAMB, 4 micro-batches of 8", "adam": "Adam, 4 of 8"}
 NUM_UPDATES, BATCH_SIZE, NUM_MICRO_BATCHES, WARMUP_STEPS = 20, 32, 4, 4
-LEARNING_RATES = {"LAMB": 6e-3, "adam": 1e-4}
+# Ours and theirs of an optimizer, and its learning rate.
+OPTIMIZERS = {"lamb": ("LAMB", 6e-3), "adamw": ("adam", 1e-4)}
 # The gradient of a key's bias is 0 (softmax ignores what is added to all scores), so it changes by rounding alone.
 NO_GRADIENT = "/attention/self/key/bias"
 Arrays = dict[str, np.ndarray]
@@ -63,21 +63,6 @@ class Ours(NamedTuple):
     num_accumulation_steps: int = NUM_MICRO_BATCHES
 
 
-class Theirs(NamedTuple):
-    """How NVIDIA's code updates: --optimizer_type, `variants.nvidia_tf2.SWITCHES`."""
-
-    optimizer_type: str
-    switches: tuple[str, ...] = ()
-
-
-class Stage(NamedTuple):
-    """A row of a table of differences."""
-
-    title: str
-    theirs: Theirs
-    ours: Ours
-
-
 class Run(NamedTuple):
     """The result of a run: the loss of each update, the final weights, the updates that were applied."""
 
@@ -86,29 +71,29 @@ class Run(NamedTuple):
     num_updates: int
 
 
-def stages() -> dict[str, list[Stage]]:
-    """The rows of each part's table: the first has all differences, each further one has one difference less."""
-    lamb = Ours("lamb", LEARNING_RATES["LAMB"])
-    rounded = lamb._replace(float32_coefficients=True)
-    one, head, mean = "update_once_a_batch", "activate_masked_words", "average_over_all_tokens"
-    with_lamb = [
-        Stage("both as they are", Theirs("LAMB"), lamb),
-        Stage("theirs: no update after the first micro-batch", Theirs("LAMB", (one,)), lamb),
-        Stage("theirs: an activation in the masked-word head", Theirs("LAMB", (one, head)), lamb),
-        Stage("theirs: mean over all masked tokens of an update", Theirs("LAMB", (one, head, mean)), lamb),
-        Stage("ours: 1 - b and 1 - b^t in float32", Theirs("LAMB", (one, head, mean)), rounded),
-    ]
-    theirs, rate = Theirs("adam", (one, head, mean)), LEARNING_RATES["adam"]
-    adam = Ours("adamw", rate, decay_start=WARMUP_STEPS)
-    corrected = adam._replace(bias_correction=True)
+Stage = tuple[str, tuple[str, ...], Ours]  # what is taken away, of `variants.nvidia_tf2.SWITCHES`, and how ours updates
+ROUNDING = "ours: 1 - b and 1 - b^t in float32"
+
+
+def stages_of_lamb() -> list[Stage]:
+    """The first has all differences, each further one has one difference less."""
+    ours, names = Ours("lamb", OPTIMIZERS["lamb"][1]), tuple(SWITCHES)
+    theirs = [(f"theirs: {name}", names[:number], ours) for number, name in enumerate(names, 1)]
+    rounded = (ROUNDING, names, ours._replace(float32_coefficients=True))
+    return [("both as they are", (), ours), *theirs, rounded]
+
+
+def stages_of_adam() -> list[Stage]:
+    rate, names = OPTIMIZERS["adamw"][1], tuple(SWITCHES)
+    ours = Ours("adamw", rate, decay_start=WARMUP_STEPS)
+    corrected = ours._replace(bias_correction=True)
     dropped = corrected._replace(decay_start=0, learning_rate=rate / (1 - WARMUP_STEPS / NUM_UPDATES))
-    with_adam = [
-        Stage("the three of LAMB's table are off", theirs, adam),
-        Stage("ours: --adam_bias_correction", theirs, corrected),
-        Stage("ours: --nocontinuous_join and their raised peak, rate / (1 - w/T)", theirs, dropped),
-        Stage("ours: 1 - b and 1 - b^t in float32", theirs, dropped._replace(float32_coefficients=True)),
+    return [
+        ("the three of LAMB's table are off", names, ours),
+        ("ours: --adam_bias_correction", names, corrected),
+        ("ours: --nocontinuous_join and their raised peak, rate / (1 - w/T)", names, dropped),
+        (ROUNDING, names, dropped._replace(float32_coefficients=True)),
     ]
-    return {"lamb": with_lamb, "adam": with_adam}
 
 
 @contextmanager
@@ -160,57 +145,45 @@ class Comparison:
         arrays = {variable.name.split(":")[0]: variable.numpy() for variable in self._model.trainable_variables}
         return {name: array[:size] if len(array) == padded else array for name, array in arrays.items()}
 
-    def _run_theirs(self, how: Theirs) -> Run:
-        options, output = self._bench.options, self._bench.folder / "theirs.npz"
+    def _run_theirs(self, optimizer_type: str, switches: tuple[str, ...]) -> Run:
+        options, folder = self._bench.options, self._bench.folder
+        name, rate = OPTIMIZERS[optimizer_type]
         settings = {
-            **how._asdict(),
-            "checkout": str(options.checkout),
+            **vars(options),
+            "optimizer_type": name,
+            "learning_rate": rate,
+            "switches": switches,
             "bert_config": self._config.to_dict(),
-            "seq_length": options.seq_length,
-            "predictions": options.predictions,
             "micro_batch_size": BATCH_SIZE // NUM_MICRO_BATCHES,
             "num_accumulation_steps": NUM_MICRO_BATCHES,
-            "weights": str(self._bench.folder / "weights.npz"),
-            "batches": str(self._bench.folder / "batches.npz"),
-            "output": str(output),
+            **{name: str(folder / f"{name}.npz") for name in ("weights", "batches", "output")},
             "num_updates": NUM_UPDATES,
             "steps_per_loop": NUM_UPDATES,
             "warmup_steps": WARMUP_STEPS,
-            "learning_rate": LEARNING_RATES[how.optimizer_type],
         }
         sample = self._bench.once(Variant("benchmarks.variants.nvidia_tf2:updates", settings, "nvidia_tf2"))
-        weights = dict(np.load(output))
+        weights = dict(np.load(folder / "output.npz"))
         losses = weights.pop("losses").mean(axis=1)
         return Run(losses, weights, int(sample.figures["updates"]))
 
     def _run_ours(self, how: Ours) -> Run:
         for variable, value in zip(self._model.trainable_variables, self._start_values):
             variable.assign(value)
+        shape, losses = (how.num_accumulation_steps, BATCH_SIZE // how.num_accumulation_steps), []
         with float32_coefficients() if how.float32_coefficients else nullcontext():
-            optimizer = make_optimizer(
-                how.optimizer_type,
-                how.learning_rate,
-                WARMUP_STEPS,
-                NUM_UPDATES,
-                how.decay_start,
-                **({"bias_correction": True} if how.bias_correction else {}),
-            )
-            losses = self._our_losses(optimizer, how.num_accumulation_steps)
+            corrects = {"bias_correction": True} if how.bias_correction else {}
+            schedule = (how.learning_rate, WARMUP_STEPS, NUM_UPDATES, how.decay_start)
+            optimizer = make_optimizer(how.optimizer_type, *schedule, **corrects)
+            state = TrainState(self._model, optimizer, LossScale(enabled=False))
+            step = TrainStep(state, PretrainingObjective(), Workers(), seed=1)
+            for number in range(NUM_UPDATES):
+                rows = slice(number * BATCH_SIZE, (number + 1) * BATCH_SIZE)
+                batch = {
+                    name: values[rows].reshape(*shape, *values.shape[1:]) for name, values in self._batches.items()
+                }
+                metrics = step({name: tf.constant(values) for name, values in batch.items()}, number).metrics
+                losses.append(float(metrics[0]) + float(metrics[1]))
         return Run(np.array(losses), self._weights(), int(optimizer.iterations))
-
-    def _our_losses(self, optimizer: Any, num_accumulation_steps: int) -> list[float]:
-        state = TrainState(self._model, optimizer, LossScale(enabled=False))
-        step = TrainStep(state, PretrainingObjective(), Workers(), seed=1)
-        shape, losses = (num_accumulation_steps, BATCH_SIZE // num_accumulation_steps), []
-        for number in range(NUM_UPDATES):
-            rows = slice(number * BATCH_SIZE, (number + 1) * BATCH_SIZE)
-            features = {
-                name: tf.constant(values[rows].reshape(*shape, *values.shape[1:]))
-                for name, values in self._batches.items()
-            }
-            metrics = step(features, number).metrics
-            losses.append(float(metrics[0]) + float(metrics[1]))
-        return losses
 
 
 def differences(one: Run, other: Run, start: Arrays) -> list[float]:
@@ -221,25 +194,6 @@ def differences(one: Run, other: Run, start: Arrays) -> list[float]:
     largest = max(apart[name] / np.linalg.norm(other.weights[name]) for name in names)
     changed = np.linalg.norm([np.linalg.norm(other.weights[name] - start[name]) for name in names])
     return [float(loss), float(largest), float(np.linalg.norm(list(apart.values())) / changed)]
-
-
-def compare_updates(bench: Bench, config: BertConfig) -> None:
-    compared = Comparison(bench, config, make_batches(bench))
-    columns = ["and without this", "loss", "a variable", "change of all weights", "updates there"]
-    for part, rows in stages().items():
-        lines: list[Sequence[Any]] = []
-        for stage in rows:
-            theirs = compared.theirs(stage.theirs)
-            found = differences(theirs, compared.ours(stage.ours), compared.start)
-            lines.append([stage.title, *found, theirs.num_updates])
-            print(*lines[-1], flush=True)
-        if part == "lamb":  # the effect of rounding alone: the same update with another split
-            ours = rows[0].ours
-            found = differences(
-                compared.ours(ours._replace(num_accumulation_steps=1)), compared.ours(ours), compared.start
-            )
-            lines.append(["(for comparison: ours, one micro-batch of 32, beside ours, 4 of 8)", *found, ""])
-        bench.table(f"Relative differences after {NUM_UPDATES} updates: {TITLES[part]}", columns, lines)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -256,4 +210,20 @@ def run(bench: Bench) -> None:
     with open(options.vocab_file, encoding="utf-8") as file:
         config = BertConfig.preset(options.bert_model, sum(1 for _ in file))
     bench.note(describe(options.checkout))
-    compare_updates(bench, config)
+    compared = Comparison(bench, config, make_batches(bench))
+
+    def compare(title: str, stages: Sequence[Stage], further: Sequence[Sequence[Any]] = ()) -> None:
+        lines: list[Sequence[Any]] = []
+        for what, switches, ours in stages:
+            theirs = compared.theirs(ours.optimizer_type, switches)
+            lines.append([what, *differences(theirs, compared.ours(ours), compared.start), theirs.num_updates])
+            print(*lines[-1], flush=True)
+        columns = ["and without this", "loss", "a variable", "change of all weights", "updates there"]
+        bench.table(f"Relative differences after {NUM_UPDATES} updates: {title}", columns, [*lines, *further])
+
+    _, _, ours = stages_of_lamb()[0]
+    one, four = (compared.ours(ours._replace(num_accumulation_steps=steps)) for steps in (1, NUM_MICRO_BATCHES))
+    rounding = differences(one, four, compared.start)
+    other_split = ["(for comparison: ours, one micro-batch of 32, beside ours, 4 of 8)", *rounding, ""]
+    compare("LAMB, 4 micro-batches of 8", stages_of_lamb(), [other_split])
+    compare("Adam, 4 of 8", stages_of_adam())

@@ -92,7 +92,6 @@ class _Process:
         return self._ready_at
 
     def give_turn(self) -> None:
-        assert self.process.stdin
         self.has_turn, self.began_at = True, time.monotonic()
         with contextlib.suppress(BrokenPipeError), self.process.stdin as line:  # it may have just failed
             line.write("\n")

@@ -19,6 +19,7 @@ import types
 import warnings
 from pathlib import Path
 from typing import Any, Callable
+from unittest import mock
 
 import numpy as np
 
@@ -56,30 +57,10 @@ def describe(checkout: Path) -> str:
     return f"NVIDIA's checkout: {commit}. Not NVIDIA's, but of the benchmark: {stand_ins}."
 
 
-def _module(name: str, **contents: Any) -> None:
-    sys.modules[name] = types.ModuleType(name)
-    vars(sys.modules[name]).update(contents)
-
-
 def prepare_imports(checkout: str) -> None:
     """Makes the checkout's modules importable."""
-
-    class Silent:
-        """Accepts any call and returns nothing."""
-
-        def __init__(self, *_: Any, **__: Any):
-            pass
-
-        def __getattr__(self, _: str) -> Callable[..., None]:
-            return lambda *_, **__: None
-
-    _module("horovod")
-    _module("horovod.tensorflow")
-    _module("horovod.tensorflow.compression", Compression=types.SimpleNamespace(none=None, fp16=None))
-    sys.modules["horovod"].tensorflow = sys.modules["horovod.tensorflow"]  # type: ignore[attr-defined]
-    levels = types.SimpleNamespace(DEFAULT=0, VERBOSE=1)
-    _module("dllogger", Logger=Silent, StdOutBackend=Silent, JSONStreamBackend=Silent, Verbosity=levels)
-    _module("pynvml", nvmlInit=lambda: None)
+    for name in ("horovod", "horovod.tensorflow", "horovod.tensorflow.compression", "dllogger", "pynvml"):
+        sys.modules[name] = mock.MagicMock()  # accepts any call
     warnings.simplefilter("ignore")
 
     import tensorflow as tf
@@ -172,7 +153,9 @@ def average_over_all_tokens(settings: Settings) -> None:
 
 
 SWITCHES: dict[str, Callable[[Settings], None]] = {
-    switch.__name__: switch for switch in (activate_masked_words, update_once_a_batch, average_over_all_tokens)
+    "no update after the first micro-batch": update_once_a_batch,
+    "an activation in the masked-word head": activate_masked_words,
+    "mean over all masked tokens of an update": average_over_all_tokens,
 }
 
 
@@ -300,8 +283,7 @@ def updates(settings: Settings) -> Callable[[], dict[str, float]]:
 def update(settings: Settings) -> Callable[[], float]:
     """One update, by their loop in a thread, which stops before each until it is called. Learns from a random batch."""
     run_of_any_length = {"num_updates": 10**6, "steps_per_loop": 1, "warmup_steps": 0, "learning_rate": LEARNING_RATE}
-    switches = ["activate_masked_words", "update_once_a_batch"]
-    loop = Loop({**settings, **run_of_any_length, "optimizer_type": "LAMB", "switches": switches})
+    loop = Loop({**settings, **run_of_any_length, "optimizer_type": "LAMB", "switches": list(SWITCHES)[:2]})
     orders: queue.Queue[None] = queue.Queue()
     answers: queue.Queue[BaseException | None] = queue.Queue()
     loop.callbacks.append(

@@ -17,15 +17,6 @@ from benchmarks.variants import nvidia_tf2 as their_side
 from bert_tf.optimizer import update_rules
 
 
-def test_each_row_takes_one_more_difference_away_by_a_switch_that_exists():
-    for rows in nvidia_tf2.stages().values():
-        for one, two in zip(rows, rows[1:]):
-            more = len(two.theirs.switches) - len(one.theirs.switches)
-            assert two.theirs.switches[: len(one.theirs.switches)] == one.theirs.switches
-            assert more + (one.ours != two.ours) == 1, two.title
-        assert {name for row in rows for name in row.theirs.switches} <= set(their_side.SWITCHES)
-
-
 def test_coefficients_in_float32_are_those_of_float32_while_they_are_asked_for():
     def second_moment():
         step, g = tf.constant(3.0), tf.ones([1])
