@@ -29,7 +29,7 @@ import psutil
 
 from benchmarks import killing
 from benchmarks.frame import Bench
-from benchmarks.killing import Subject, differences, flip_bit
+from benchmarks.killing import Subject, differences
 from bert_tf.base.errors import UserError
 from bert_tf.prepare.corpora import documents, formatting
 from bert_tf.prepare.sharding import sharding
@@ -75,7 +75,9 @@ def damage(working_dir: Path, generator: random.Random) -> None:
     """Flips one bit in each of some files of sharded text, tokens and records."""
     for pattern in ("sharded/*/*/*.txt", "tokens/*/*/*/*.tokens", "tfrecord/*/*/*/*.tfrecord"):
         for path in sorted(working_dir.glob(pattern))[:NUM_BROKEN]:
-            flip_bit(path, generator)
+            content = bytearray(path.read_bytes())
+            content[generator.randrange(len(content))] ^= 1 << generator.randrange(8)
+            path.write_bytes(content)
 
 
 class Stage(Subject[subprocess.Popen]):

@@ -1,17 +1,12 @@
-"""Disturbs a two-phase pre-training at random moments and compares the results.
+"""Kills a two-phase pre-training at random moments and compares the results.
 
 First `scripts/run_pretraining_lamb.sh` runs undisturbed, with a tiny model and a checkpoint every few updates. Then the
-same command is started, disturbed and started again, until it finishes. Then every file of every remaining checkpoint
-and the evaluation must have the same bytes as the undisturbed ones (but see `checkpoint_differences`), and the next
-round begins. The disturbances, shuffled:
+same command is started, killed and started again, until it finishes. Then every file of every remaining checkpoint and
+the evaluation must have the same bytes as the undisturbed ones, and the next round begins. `kill -9` ends the launcher,
+one rank's program, or every process at once; all must have ended within a minute.
 
-* kill -9 of the launcher, of one rank's program, or of every process at once;
-* SIGTERM or SIGUSR1 to the launcher, which must exit with 75 (unless it has finished before);
-* SIGSTOP of one of several ranks: all must end by themselves within a minute;
-* a flipped byte in the newest of several checkpoints, after everything was killed.
-
-Half of them come at a random moment within the time that the undisturbed phases took, the others right after the run
-has begun to save, has started (and is compiling), or has made its last update.
+Half of the kills come at a random moment within the time that the undisturbed phases took, the others right after the
+run has begun to save, has started (and is compiling), or has made its last update.
 
     python -m benchmarks kill_training --kills 30 --num_ranks 1 2
 
@@ -22,33 +17,28 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
 import os
 import random
 import shutil
-import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from benchmarks import killing
 from benchmarks.frame import CHECKOUT, Bench, prepare_sample
-from benchmarks.killing import Subject, differences, flip_bit
+from benchmarks.killing import Subject, differences
 from bert_tf.base.errors import UserError
-from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.run.events import read_events
 
 NEEDS = "nothing; an hour"
 ROUNDS, CORES = 1, 0
 # 36 updates with 16 sequences per rank, then 32 with 2.
 ARGUMENTS = "16 2 16 1e-2 5e-3 fp32 false {num_ranks} 4 2 40 4 1 1 tiny"
-SECS_TO_DIE, SECS_TO_GIVE_UP = 60, 900
-SECS_AFTER_MOMENT = 0.5
-KILLS = ("launcher", "rank", "all")
-OTHERS = ("signal",) * 4 + ("stop",) * 2 + ("damage",) * 3
-OF_RANKS = ("rank", "stop")  # possible only while there are some
+SECS_TO_DIE, SECS_AFTER_MOMENT = 60, 0.5
+KINDS = ("launcher", "rank", "all")
 
 
 class Run:
@@ -98,42 +88,18 @@ class Run:
                 ranks += [process] * (process.cmdline()[1:3] == program)
         return ranks
 
-    def checkpoints(self) -> list[Path]:
-        return sorted(self.folder.glob(f"phase_{self.phase}/checkpoints/ckpt-*"))
-
 
 def result_files(folder: Path) -> dict[str, bytes]:
     files = [*folder.glob("phase_*/checkpoints/**/*"), *folder.glob("phase_*/eval_results.txt")]
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(files) if path.is_file()}
 
 
-def checkpoint_differences(after: dict[str, bytes], undisturbed: dict[str, bytes], had_signal: bool) -> list[str]:
-    """The files whose bytes differ, or that are missing or left over.
-
-    After a signal the run saves an extra checkpoint, so that a different one of the few kept may have
-    been deleted; then only checkpoints that both runs have are compared, and the last one of each phase.
-    """
-    if had_signal:
-        folders, others = ({os.path.dirname(name) for name in files} for files in (undisturbed, after))
-        last = {max(names) for _, names in itertools.groupby(sorted(folders), lambda name: name.split("/")[0])}
-        both = (folders & others) | last
-        after, undisturbed = (
-            {name: content for name, content in files.items() if os.path.dirname(name) in both}
-            for files in (after, undisturbed)
-        )
-    return differences(after, undisturbed)
-
-
 class Training(Subject[Run]):
     """A pre-training on some number of ranks, in one folder for all rounds: checkpoints name where they began."""
 
     def __init__(self, num_ranks: int, data_dir: Path, folder: Path, generator: random.Random, kills: int):
-        others = [kind for kind in OTHERS if kind != "stop" or num_ranks > 1]
-        kinds = [*generator.choices(KILLS, k=kills), *others]
-        generator.shuffle(kinds)
-        super().__init__(f"{num_ranks} rank(s)", generator, kinds)
+        super().__init__(f"{num_ranks} rank(s)", generator, generator.choices(KINDS, k=kills))
         self._folder, self._data_dir, self._num_ranks = folder, data_dir, num_ranks
-        self._had_signal = False
         started = time.monotonic()
         self.finish(self.start())
         self.undisturbed_secs = time.monotonic() - started
@@ -141,7 +107,6 @@ class Training(Subject[Run]):
 
     def reset(self) -> None:
         shutil.rmtree(self._folder)
-        self._had_signal = False
 
     def start(self) -> Run:
         self._folder.mkdir(exist_ok=True)
@@ -153,31 +118,27 @@ class Training(Subject[Run]):
             raise UserError(f"exit code {code} without a disturbance; see {self._folder.with_suffix('.log')}")
 
     def differences(self) -> list[str]:
-        return checkpoint_differences(result_files(self._folder), self._undisturbed, self._had_signal)
+        return differences(result_files(self._folder), self._undisturbed)
 
     def disturb(self, run: Run) -> str | None:
-        """The first kind for which the run is in the right state; the others get their turn later."""
+        """By the first kind that is possible, as there may be no rank; the others get their turn later."""
         if not self._wait_for_moment(run):
             return None
         processes, ranks = run.processes(), run.ranks()
-        impossible = OF_RANKS * (not ranks) + ("damage",) * (len(run.checkpoints()) < 2)
-        kind = next((kind for kind in self.kinds if kind not in impossible), None)
+        victims: dict[str, list[Any]] = {"launcher": [run.process], "all": [run.process, *processes]}
+        victims["rank"] = self.generator.sample(ranks, min(1, len(ranks)))
+        kind = next((kind for kind in self.kinds if victims[kind]), None)
         if kind is None:
             return None
-        if kind == "signal":
-            run.process.send_signal(self.generator.choice([signal.SIGTERM, signal.SIGUSR1]))
-        elif kind in OF_RANKS:
+        for process in victims[kind]:
             with contextlib.suppress(psutil.NoSuchProcess):
-                self.generator.choice(ranks).send_signal(signal.SIGSTOP if kind == "stop" else signal.SIGKILL)
-        else:
-            run.process.kill()
-            for process in processes if kind != "launcher" else ():
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.kill()
-        self._await_end(run, kind, processes)
-        self._had_signal |= kind == "signal"
-        if kind == "damage":
-            flip_bit(self.generator.choice(list(run.checkpoints()[-1].iterdir())), self.generator)
+                process.kill()
+        code = run.process.wait()  # not with psutil, which would consume the exit code
+        _, late = psutil.wait_procs(processes, timeout=SECS_TO_DIE)
+        if late:
+            raise UserError(f"{SECS_TO_DIE} s after a kill ({kind}) while {run.state()} there is still: {late}")
+        if kind == "rank" and code == 0:
+            self.faults.append(f"exit code 0 after a rank was killed while {run.state()}")
         return kind
 
     def _wait_for_moment(self, run: Run) -> bool:
@@ -195,24 +156,6 @@ class Training(Subject[Run]):
         time.sleep(delay)
         return run.process.poll() is None
 
-    def _await_end(self, run: Run, kind: str, processes: list[psutil.Process]) -> None:
-        """Waits until nothing is left of a disturbed run, and notes what is wrong with how it ended."""
-        disturbed = time.monotonic()
-        code = run.process.wait()  # not with psutil, which would consume the exit code
-        _, late = psutil.wait_procs(processes, timeout=SECS_TO_DIE)
-        names = "; ".join(map(str, late)) or "launcher"
-        _, alive = psutil.wait_procs(late, timeout=SECS_TO_GIVE_UP)
-        if alive:
-            raise UserError(f"{SECS_TO_GIVE_UP} s after the disturbance there are still {alive}")
-        secs, state = time.monotonic() - disturbed, run.state()
-        if secs > SECS_TO_DIE:
-            self.faults.append(f"{secs:.0f} s after {kind} while {state} there was still: {names}")
-        # In its first second a program has no signal handlers yet.
-        if kind == "signal" and code not in (0, STOPPED_EXIT_CODE) and state != "starting":
-            self.faults.append(f"exit code {code} after a signal while {state}")
-        if kind in OF_RANKS and code in (0, STOPPED_EXIT_CODE):
-            self.faults.append(f"exit code {code} after a rank was lost while {state}")
-
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     killing.add_options(parser, kills=30)
@@ -226,4 +169,4 @@ def run(bench: Bench) -> None:
         folder = bench.folder / f"run_{num_ranks}"
         trainings.append(Training(num_ranks, data_dir, folder, generator, bench.options.kills))
         trainings[-1].torment()
-    killing.report(bench, trainings, (*KILLS, *dict.fromkeys(OTHERS)))
+    killing.report(bench, trainings, KINDS)

@@ -7,7 +7,6 @@ import argparse
 import collections
 import random
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from benchmarks.frame import Bench
@@ -81,13 +80,6 @@ def report(bench: Bench, subjects: Sequence[Subject[Any]], kinds: Sequence[str])
 def add_options(parser: argparse.ArgumentParser, kills: int) -> None:
     parser.add_argument("--kills", type=int, default=kills, help="kill -9 of each; %(default)s")
     parser.add_argument("--seed", type=int, default=0, help="of the moments; %(default)s")
-
-
-def flip_bit(path: Path, generator: random.Random) -> None:
-    """Damages a file."""
-    content = bytearray(path.read_bytes())
-    content[generator.randrange(len(content))] ^= 1 << generator.randrange(8)
-    path.write_bytes(content)
 
 
 def differences(after: Mapping[str, Any], undisturbed: Mapping[str, Any]) -> list[str]:

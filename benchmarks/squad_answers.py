@@ -10,9 +10,9 @@ time, which other programs disturb least.
 from __future__ import annotations
 
 import argparse
-import json
 import random
-import statistics
+
+import numpy as np
 
 from benchmarks.frame import Bench, Variant, existing
 from bert_tf.tasks.squad.examples import read_examples
@@ -35,26 +35,16 @@ def choose_questions(options: argparse.Namespace) -> tuple[list[tuple[str, str]]
     random.Random(0).shuffle(examples)
     tokenizer = FullTokenizer(options.model / "vocab.txt")
     features = make_windows(examples, tokenizer, FeatureSettings(), is_training=False)
-    windows: dict[int, list[int]] = {}
-    for index, num_tokens in zip(features.example_index, features.num_tokens):
-        windows.setdefault(int(index), []).append(int(num_tokens))
-    chosen = [index for index, sizes in windows.items() if len(sizes) == 1][: options.num_questions]
-    questions = [(examples[index].question, examples[index].paragraph.context) for index in chosen]
-    return questions, statistics.mean(windows[index][0] for index in chosen)
+    is_alone = np.bincount(features.example_index)[features.example_index] == 1
+    windows = np.flatnonzero(is_alone)[: options.num_questions]
+    chosen = [examples[index] for index in features.example_index[windows]]
+    questions = [(example.question, example.paragraph.context) for example in chosen]
+    return questions, float(features.num_tokens[windows].mean())
 
 
 def run(bench: Bench) -> None:
     questions, mean_tokens = choose_questions(bench.options)
-    file = bench.folder / "questions.json"
-    file.write_text(json.dumps(questions), encoding="utf-8")
-    settings = {
-        "questions": str(file),
-        "model": bench.options.model,
-        "batch_size": bench.options.batch_size,
-        "max_seq_length": 384,
-        "max_answer_length": 30,
-        "scope": "blocks",
-    }
+    settings = {**vars(bench.options), "questions": questions, "max_seq_length": 384, "max_answer_length": 30}
     sides = {
         "Hugging Face on PyTorch, {}, padded within the batch": ("hugging_face", "pytorch"),
         "this project, {}, scope blocks": ("this_project", ""),

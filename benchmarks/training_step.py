@@ -14,8 +14,6 @@ import argparse
 from benchmarks.frame import Bench, Variant
 from benchmarks.variants.nvidia_tf2 import checkout_folder, describe
 from bert_tf.bert_config import BertConfig
-from bert_tf.memory.plan import Workload
-from bert_tf.run.gpus import flops_per_row
 
 NEEDS = "peers tf_models, pytorch; nvidia_tf2 with --checkout"
 ROUNDS = 15
@@ -35,8 +33,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(bench: Bench) -> None:
     options = bench.options
-    config = BertConfig.preset(options.bert_model, options.vocab_size)
-    settings = {**vars(options), "bert_config": config.to_dict()}
+    config = BertConfig.preset(options.bert_model, options.vocab_size).to_dict()
+    settings = {**vars(options), "bert_config": config}
 
     def update(module: str, peer: str = "", **more: str) -> Variant:
         return Variant(f"benchmarks.variants.{module}:update", {**settings, **more}, peer, warm_up=2)
@@ -54,9 +52,8 @@ def run(bench: Bench) -> None:
         variants[f"this project, {precision}, scope {scope}"] = ours
         for version, _, python in (text.partition("=") for text in options.also):
             variants[f"with TensorFlow {version}, {precision}, scope {scope}"] = ours._replace(python=python)
-    flops = flops_per_row(Workload(config, options.seq_length, options.predictions, "off"))
     steps, size = options.num_accumulation_steps, options.micro_batch_size
     title = f"{options.bert_model}, length {options.seq_length}: {steps} x {size} sequences"
     # On one core processor time is what the clock would show on an idle machine.
     clock = "cpu" if len(bench.cores) == 1 else "wall"
-    bench.compare(title, variants, amount=size * steps * flops / 1e9, unit="model GFLOP", clock=clock)
+    bench.compare(title, variants, amount=size * steps, unit="sequences", clock=clock)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 import transformers
 
-from benchmarks.variants.shared import LEARNING_RATE, random_batch, read_questions, span_head
+from benchmarks.variants.shared import LEARNING_RATE, random_batch, span_head
 
 
 def update(settings: dict[str, Any]) -> Callable[[], float]:
@@ -78,7 +78,7 @@ def answers(settings: dict[str, Any]) -> Callable[[], list[str]]:
     model.qa_outputs.weight.data = torch.from_numpy(span_head(model.config.hidden_size))
     model.qa_outputs.bias.data.zero_()
     model.to({"fp32": torch.float32, "bf16": torch.bfloat16}[settings["precision"]])
-    questions, batch_size = read_questions(settings), settings["batch_size"]
+    questions, batch_size = settings["questions"], settings["batch_size"]
 
     @torch.inference_mode()
     def answer() -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from typing import Any, Callable
 
@@ -26,12 +25,6 @@ def random_batch(settings: dict[str, Any]) -> dict[str, np.ndarray]:
         "next_sentence_labels": rng.integers(0, 2, [*leading, 1]).astype(np.int32),
         "example_weights": np.ones(leading, np.float32),
     }
-
-
-def read_questions(settings: dict[str, Any]) -> list[tuple[str, str]]:
-    """(question, text) of every question in a file of `settings`."""
-    with open(settings["questions"], encoding="utf-8") as file:
-        return [tuple(pair) for pair in json.load(file)]
 
 
 def span_head(hidden_size: int) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Callable
 
-from benchmarks.variants.shared import random_batch, read_questions, span_head
+from benchmarks.variants.shared import random_batch, span_head
 from bert_tf.base.machine.hardware import memory_peak_mib
 
 
@@ -81,7 +81,7 @@ def squad_features(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
 
 
 def answers(settings: dict[str, Any]) -> Callable[[], list[str]]:
-    """Answers to a file's questions as run_squad.py finds them; settings: scope, precision.
+    """Answers to a file's questions as run_squad.py finds them; settings: precision.
 
     Lengths are chosen as if compiling cost nothing, since it is over when the clock starts.
     """
@@ -98,7 +98,7 @@ def answers(settings: dict[str, Any]) -> Callable[[], list[str]]:
     from bert_tf.text.wordpiece import FullTokenizer
 
     weights = find_weights(settings["model"])
-    model = SpanModel(weights.config, make_backend(settings["scope"], compute_dtype(settings["precision"])), seed=1)
+    model = SpanModel(weights.config, make_backend("blocks", compute_dtype(settings["precision"])), seed=1)
     load_weights(weights, model.variables, weights.config.vocab_size)
     model.classifier.output_weights.assign(span_head(weights.config.hidden_size))
     tokenizer = FullTokenizer(weights.tokenizer.vocab_file)
@@ -106,7 +106,7 @@ def answers(settings: dict[str, Any]) -> Callable[[], list[str]]:
     decoding = DecodeSettings(max_answer_length=settings["max_answer_length"])
     examples = [
         Example(str(number), question, context, None)
-        for number, (question, context) in enumerate(read_questions(settings))
+        for number, (question, context) in enumerate(settings["questions"])
     ]
     predictor = Predictor(
         compile_model(model),

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as program
-from benchmarks import frame, pages, peers, probe, results
+from benchmarks import frame, killing, pages, peers, probe, results
 from benchmarks.pages import pictures
 from bert_tf.base.errors import UserError
 from tests.refusals import refused
@@ -107,6 +107,16 @@ def test_variants_take_turns_in_processes_and_here(tmp_path):
     assert kept_result["hardware"]["num_cores"] and kept_result["load"] and kept_result["versions"]["python"]
     assert (tmp_path / "results/x.md").read_text() == pages.result_pages(tmp_path / "results")["x"]
     assert set(os.sched_getaffinity(0)) == set(own.available), "of this process, as before"
+
+
+def test_files_that_are_others_missing_or_too_many_after_a_kill_are_named():
+    undisturbed = {"ckpt-28": b"a", "ckpt-36": b"b", "eval_results.txt": b"loss"}
+    assert killing.differences(undisturbed, undisturbed) == []
+    assert killing.differences({"ckpt-33": b"?", "ckpt-36": b"b", "eval_results.txt": b"other"}, undisturbed) == [
+        "ckpt-28 is missing",
+        "ckpt-33 is left over",
+        "eval_results.txt is different",
+    ]
 
 
 def test_a_peer_that_cannot_be_installed_is_named(tmp_path, monkeypatch):
