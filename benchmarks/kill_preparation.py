@@ -30,7 +30,6 @@ import psutil
 from benchmarks import killing
 from benchmarks.frame import Bench
 from benchmarks.killing import Subject, differences
-from bert_tf.base.errors import UserError
 from bert_tf.prepare.corpora import documents, formatting
 from bert_tf.prepare.sharding import sharding
 from bert_tf.programs import prepare as bertPrep
@@ -141,7 +140,7 @@ class Stage(Subject[subprocess.Popen]):
     def finish(self, run: subprocess.Popen) -> None:
         output = run.communicate()[0]
         if run.returncode:
-            raise UserError(f"exit code {run.returncode} without a kill:\n{output}")
+            raise SystemExit(f"exit code {run.returncode} without a kill:\n{output}")
 
     def differences(self) -> list[str]:
         self._require_dead()
@@ -157,7 +156,7 @@ class Stage(Subject[subprocess.Popen]):
                 self._groups.pop()
                 continue
             if time.monotonic() > deadline:
-                raise UserError(f"processes of group {self._groups[-1]} still run {SECS_TO_DIE} s after the kill")
+                raise SystemExit(f"processes of group {self._groups[-1]} still run {SECS_TO_DIE} s after the kill")
             time.sleep(0.05)
 
 
@@ -184,7 +183,7 @@ def run(bench: Bench) -> None:
             stages[-1].torment()
         first = first or files_below(reference)
         if files_below(reference) != first:
-            raise UserError(f"{num_processes} processes give other bytes than {options.n_processes[0]}, undisturbed")
+            raise SystemExit(f"{num_processes} processes give other bytes than {options.n_processes[0]}, undisturbed")
     killing.report(bench, stages, KINDS)
 
 

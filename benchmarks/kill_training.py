@@ -30,7 +30,6 @@ import psutil
 from benchmarks import killing
 from benchmarks.frame import CHECKOUT, Bench, prepare_sample
 from benchmarks.killing import Subject, differences
-from bert_tf.base.errors import UserError
 from bert_tf.run.events import read_events
 
 NEEDS = "nothing; an hour"
@@ -115,7 +114,7 @@ class Training(Subject[Run]):
     def finish(self, run: Run) -> None:
         code = run.process.wait()
         if code:
-            raise UserError(f"exit code {code} without a disturbance; see {self._folder.with_suffix('.log')}")
+            raise SystemExit(f"exit code {code} without a disturbance; see {self._folder.with_suffix('.log')}")
 
     def differences(self) -> list[str]:
         return differences(result_files(self._folder), self._undisturbed)
@@ -136,7 +135,7 @@ class Training(Subject[Run]):
         code = run.process.wait()  # not with psutil, which would consume the exit code
         _, late = psutil.wait_procs(processes, timeout=SECS_TO_DIE)
         if late:
-            raise UserError(f"{SECS_TO_DIE} s after a kill ({kind}) while {run.state()} there is still: {late}")
+            raise SystemExit(f"{SECS_TO_DIE} s after a kill ({kind}) while {run.state()} there is still: {late}")
         if kind == "rank" and code == 0:
             self.faults.append(f"exit code 0 after a rank was killed while {run.state()}")
         return kind

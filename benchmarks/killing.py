@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from benchmarks.frame import Bench
-from bert_tf.base.errors import UserError
 from bert_tf.base.progress import Progress
 
 Run = TypeVar("Run")
@@ -66,7 +65,7 @@ class Subject(abc.ABC, Generic[Run]):
 
 
 def report(bench: Bench, subjects: Sequence[Subject[Any]], kinds: Sequence[str]) -> None:
-    """Adds a table. Raises `UserError` if anything was wrong."""
+    """Adds a table. Ends the program with what was wrong, if anything was."""
     rows = [
         [each.title, each.undisturbed_secs, *(each.counts[kind] for kind in kinds), each.num_ended, len(each.faults)]
         for each in subjects
@@ -74,7 +73,7 @@ def report(bench: Bench, subjects: Sequence[Subject[Any]], kinds: Sequence[str])
     bench.table("Disturbances", ["", "undisturbed s", *kinds, "came to its end", "faults"], rows)
     faults = [f"{each.title}: {fault}" for each in subjects for fault in each.faults]
     if faults:
-        raise UserError("\n".join(faults))
+        raise SystemExit("\n".join(faults))
 
 
 def add_options(parser: argparse.ArgumentParser, kills: int) -> None:
