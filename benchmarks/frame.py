@@ -248,16 +248,13 @@ def hardware(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shown(value: Any) -> Any:
-    """An option's value as it is stored; paths (also A,B and NAME=PATH) are reduced to their last names."""
+    """An option's value as it is stored; paths, also in NAME=PATH, are reduced to their last names."""
     if isinstance(value, (list, tuple)):
         return [shown(each) for each in value]
     if not isinstance(value, (str, Path)):
         return value
-    shortened = []
-    for part in str(value).split(","):
-        name, equals, path = part.rpartition("=")
-        shortened.append(f"{name}{equals}{os.path.basename(path.rstrip('/'))}" if os.path.exists(path) else part)
-    return ",".join(shortened)
+    name, equals, path = str(value).rpartition("=")
+    return f"{name}{equals}{os.path.basename(path.rstrip('/'))}" if os.path.exists(path) else str(value)
 
 
 def existing(text: str) -> Path:

@@ -7,8 +7,8 @@
 Each variant is a separate process that reads from the page cache. The first batches of a turn, which were prefetched,
 are not counted.
 
-    python -m benchmarks input_pipeline --names "128/20,512/80" \\
-      --input_files .../seq_len_128.../training,.../seq_len_512.../training
+    python -m benchmarks input_pipeline --names 128/20 512/80 \\
+      --input_files .../seq_len_128.../training .../seq_len_512.../training
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import Any, Callable
 
 from benchmarks.child import timed
-from benchmarks.frame import Bench, Variant, shown
+from benchmarks.frame import Bench, Variant, existing
 
 NEEDS = "--input_files: folders of records"
 ROUNDS = 11
@@ -79,8 +79,8 @@ def turn(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--input_files", required=True, help="folders of records, separated by commas")
-    parser.add_argument("--names", default="", help="what to call them")
+    parser.add_argument("--input_files", type=existing, nargs="+", required=True, help="folders of records")
+    parser.add_argument("--names", nargs="+", required=True, help="what to call them")
     parser.add_argument("--batch_size", type=int, default=512, help="records of an update")
     parser.add_argument("--micro_batch_size", type=int, default=64)
     parser.add_argument("--num_batches", type=int, default=24, help="batches of a turn")
@@ -90,9 +90,8 @@ def run(bench: Bench) -> None:
     from bert_tf.batches.data_sets import RecordSet
 
     options = bench.options
-    names = (options.names or shown(options.input_files)).split(",")
-    for name, folder in zip(names, options.input_files.split(",")):
-        records = RecordSet(folder, "input_files")
+    for name, folder in zip(options.names, options.input_files):
+        records = RecordSet(str(folder), "input_files")
         size = sum(path.stat().st_size for path in records.files) / records.num_instances
         title = f"{name}: {records.num_instances:,} records of {size:,.0f} bytes in {len(records.files)} files"
         settings = {**vars(options), "folder": folder}
