@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks import trials
 from benchmarks.frame import Bench
 from benchmarks.results import number
-from benchmarks.trials import Trial, best_of, mean_and_spread, rates_and_losses, rates_around, search, with_all_seeds
+from benchmarks.trials import Trial, mean_and_spread, rates_around, search, with_all_seeds
 from bert_tf.records.token_file import TokenFile
 
 NEEDS = "--data: token files, and five hours"
@@ -48,8 +48,7 @@ def run(bench: Bench) -> None:
         for name in options.optimizers:
             rates = rates_around(MIDDLE_RATES[name] * math.sqrt(batch / options.batches[0]), options.rates)
             grid[name, batch] = [Trial(1, "bf16", name, rate, batch) for rate in rates]
-    searched = search(bench, grid.values())
-    best = {key: best_of(some, searched) for key, some in grid.items()}
+    best, tried = search(bench, grid)
     variants = {name: {batch: best[name, batch] for batch in options.batches} for name in options.optimizers}
     if not options.searched_only and {"lamb", "adamw"} <= {*options.optimizers}:
         variants |= _unsearched(variants)
@@ -61,7 +60,7 @@ def run(bench: Bench) -> None:
     updates = [f"{batch:,}: {options.num_examples // batch:,} updates" for batch in options.batches]
     rows = [[name, *(cell(trial) for trial in by_batch.values())] for name, by_batch in variants.items()]
     bench.table("Held-out masked-word loss by global batch, mean ± spread of seeds", ["optimizer", *updates], rows)
-    rows = [[name, f"{batch:,}", rates_and_losses(some, searched)] for (name, batch), some in grid.items()]
+    rows = [[name, f"{batch:,}", each] for (name, batch), each in tried.items()]
     bench.table("The search, seed 1", ["optimizer", "batch", "rate and loss"], rows)
     loss = f"{_loss_of_word_frequencies(options.data):.4f}"
     bench.table("Held-out loss of a model that knows the training text's word frequencies only", ["loss"], [[loss]])

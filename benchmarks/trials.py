@@ -119,28 +119,23 @@ def rates_around(middle: float, num_rates: int) -> list[float]:
     return [round(middle * 2.0 ** (place - (num_rates - 1) / 2), 6) for place in range(num_rates)]
 
 
-def search(bench: Bench, grid: Iterable[list[Trial]]) -> dict[Trial, Learned]:
-    """The results of trials that differ in their rates, which rise by factors of 2 within each list.
+def search(bench: Bench, grid: Mapping[Any, list[Trial]]) -> tuple[dict[Any, Trial], dict[Any, str]]:
+    """The best of each list of trials, and the rates and losses of all of them.
 
-    Beyond an end that is nearly as good as the best of its list the search continues; the new trials are added to it.
+    The trials of a list differ in their rates, which rise by factors of 2. Beyond an end that is nearly as good as the
+    best of its list the search continues; the new trials are added to it.
     """
-    lists = list(grid)
     for more in range(MORE_RATES + 1):
-        searched = run_trials(bench, itertools.chain(*lists))
-        for some in lists if more < MORE_RATES else ():
-            enough = NEARLY * searched[best_of(some, searched)].mlm_loss
+        losses = {trial: each.mlm_loss for trial, each in run_trials(bench, itertools.chain(*grid.values())).items()}
+        best = {key: min(some, key=losses.__getitem__) for key, some in grid.items()}
+        for key, some in grid.items() if more < MORE_RATES else ():
             for end, place, factor in ((some[0], 0, 0.5), (some[-1], len(some) + 1, 2.0)):
-                if searched[end].mlm_loss <= enough:
+                if losses[end] <= NEARLY * losses[best[key]]:
                     some.insert(place, end._replace(rate=round(end.rate * factor, 6)))
-    return searched
-
-
-def best_of(some: Iterable[Trial], searched: Mapping[Trial, Learned]) -> Trial:
-    return min(some, key=lambda trial: searched[trial].mlm_loss)
-
-
-def rates_and_losses(some: Iterable[Trial], searched: Mapping[Trial, Learned]) -> str:
-    return ", ".join(f"{number(trial.rate)}: {searched[trial].mlm_loss:.3f}" for trial in some)
+    tried = {
+        key: ", ".join(f"{number(trial.rate)}: {losses[trial]:.3f}" for trial in some) for key, some in grid.items()
+    }
+    return best, tried
 
 
 def _facts(options: argparse.Namespace) -> dict[str, Any]:

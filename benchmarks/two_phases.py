@@ -16,7 +16,7 @@ import argparse
 from benchmarks import trials
 from benchmarks.frame import Bench
 from benchmarks.results import number
-from benchmarks.trials import Trial, best_of, mean_and_spread, rates_and_losses, rates_around, search, with_all_seeds
+from benchmarks.trials import Trial, mean_and_spread, rates_around, search, with_all_seeds
 
 NEEDS = "--data: token files, and half an hour"
 ROUNDS = 1
@@ -38,11 +38,10 @@ def run(bench: Bench) -> None:
         way: [Trial(1, "bf16", "lamb", rate, BATCH_SIZE, short_share=share) for rate in rates]
         for way, share in WAYS.items()
     }
-    searched = search(bench, searches.values())
-    best = {way: best_of(some, searched) for way, some in searches.items()}
+    best, tried = search(bench, searches)
     learned, rows = with_all_seeds(bench, best.values()), []
     for way, trial in best.items():
         losses = [mean_and_spread(getattr(one, name) for one in learned[trial]) for name in ("mlm_loss", "nsp_loss")]
-        rows.append([way, *losses, number(trial.rate), rates_and_losses(searches[way], searched)])
+        rows.append([way, *losses, number(trial.rate), tried[way]])
     columns = ["sequences", "held-out masked-word loss, mean ± spread of seeds", "next-sentence loss", "rate"]
     bench.table("At equal compute, on full length", [*columns, "the search, seed 1: rate and loss"], rows)
