@@ -104,7 +104,14 @@ BASE = Choice(
 # The recipe's lengths, 128 and 512, and tokens of an update, shrunk.
 SHORT = {"max_seq_length": 32, "max_predictions_per_seq": 5, "train_batch_size": 64}
 MASKED_30 = BASE.changed(masked_lm_prob=0.3, max_predictions_per_seq=39)
+LAMB = BASE.changed(optimizer_type="lamb", learning_rate=0.01)
 NVIDIA = BASE.changed(optimizer_type="lamb", no_next_sentence=None, learning_rate=0.0067, warmup_share=200 / 1563)
+
+
+def _after_short(choice: Choice) -> Choice:
+    """After a phase of short sequences, in which its rate does not fall yet."""
+    return choice.changed(first=choice.changed(**SHORT, decay_share=0.01), warmup_share=0.02)
+
 
 CHOICES: dict[str, Trained] = {
     "base": BASE,
@@ -117,19 +124,26 @@ CHOICES: dict[str, Trained] = {
         first=MASKED_30.changed(decay_share=0.01), first_share=0.8, warmup_share=0.02
     ),
     "lengths 32, then 128": BASE.changed(first=BASE.changed(**SHORT)),
+    "lengths 32, then 128, trapezoid, no dropout": _after_short(BASE.changed(dropout=0)),
+    "lengths, trapezoid, no dropout, twice the rate": _after_short(BASE.changed(dropout=0, learning_rate=1e-3)),
+    "lengths, trapezoid, no dropout, LAMB": _after_short(LAMB.changed(dropout=0)),
     "batch 16": BASE.changed(train_batch_size=16, learning_rate=3.5e-4),
     "batch 64": BASE.changed(train_batch_size=64, learning_rate=7e-4),
     "AdamW, half the rate": BASE.changed(learning_rate=2.5e-4),
     "AdamW, twice the rate": BASE.changed(learning_rate=1e-3),
-    "LAMB, 0.005": BASE.changed(optimizer_type="lamb", learning_rate=0.005),
-    "LAMB, 0.01": BASE.changed(optimizer_type="lamb", learning_rate=0.01),
-    "LAMB, 0.02": BASE.changed(optimizer_type="lamb", learning_rate=0.02),
+    "LAMB, 0.005": LAMB.changed(learning_rate=0.005),
+    "LAMB, 0.01": LAMB,
+    "LAMB, 0.02": LAMB.changed(learning_rate=0.02),
     "warm-up 2 %": BASE.changed(warmup_share=0.02),
     "trapezoid": BASE.changed(decay_share=0.2),
     "no dropout": BASE.changed(dropout=0),
     "trapezoid, no dropout": BASE.changed(decay_share=0.2, dropout=0),
     "4 layers": BASE.changed(layers=4),
     "hidden size 256": BASE.changed(hidden_size=256, learning_rate=3.5e-4),
+    "NVIDIA's recipe, no next sentence": NVIDIA.changed(
+        no_next_sentence=True,
+        first=NVIDIA.changed(**SHORT, learning_rate=0.01, warmup_share=2000 / 7038, no_next_sentence=True),
+    ),
     "NVIDIA's recipe": NVIDIA.changed(first=NVIDIA.changed(**SHORT, learning_rate=0.01, warmup_share=2000 / 7038)),
     "run_mlm": Peer({}),
     "run_mlm, the base's batch and rate": Peer({"learning_rate": 5e-4, "per_device_train_batch_size": 32}),
