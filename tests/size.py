@@ -8,9 +8,6 @@ Lines are all lines of a file, comments and blank ones too. Modules are Python f
   attributes or names, the seed and the precision apart, which everything has. What it inherits counts as well.
 * *Refusals* are raised errors with the whole `if` or `try` of which a branch raises them, and functions made for
   refusing: those whose name begins with check, require, refuse, reject or validate, or of which a quarter raises.
-
-Where a count by hand had 27.8k lines, 197 modules, 250 classes, 36 modules of the config and 12.7 % of refusals (the
-tree of 24 November 2026), this gives 27.7k, 197, 250, 32 and 12.8 %.
 """
 
 from __future__ import annotations
@@ -40,8 +37,7 @@ REFUSING_SHARE = 0.25
 
 
 def files(checkout: Path, patterns: Iterable[str]) -> list[Path]:
-    paths = {path for pattern in patterns for path in checkout.glob(pattern)}
-    return sorted(path for path in paths if path.is_file() and not path.is_symlink())
+    return sorted({path for pattern in patterns for path in checkout.glob(pattern) if path.is_file()})
 
 
 def num_lines(paths: Iterable[Path]) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 def programs(folder: Path, **texts: str) -> str:
     """Writes shell scripts by their names, in which "_" stands for "."; returns a PATH that begins with them."""
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         write_program(folder / name.replace("_", "."), text)
     return f"{folder}{os.pathsep}{os.environ['PATH']}"

@@ -16,39 +16,18 @@ from tests import processes
 
 ROOT = Path(__file__).resolve().parent.parent
 PRODUCT = sorted((ROOT / "bert_tf").rglob("*.py"))
-PROGRAMS = [path for path in PRODUCT if path.parent.name == "programs"]
 ENTRIES = [*ROOT.glob("run_*.py"), ROOT / "data/bertPrep.py"]
 MAX_FUNCTION_LINES, MAX_MODULE_LINES = 80, 500
 
 # In the order in which the data flows: a package imports only from itself and from those above it.
-PACKAGES = (
-    "base",
-    "optimizer_registry",
-    "bert_config",
-    "settings",
-    "text",
-    "records",
-    "batches",
-    "prepare",
-    "model",
-    "optimizer",
-    "memory",
-    "ranks",
-    "run",
-    "report",
-    "interchange",
-    "training",
-    "tasks",
-    "launch",
-    "planning",
-    "doctor",
-    "contrib",
-    "programs",
-)
+PACKAGES = """
+    base optimizer_registry bert_config settings text records batches prepare model optimizer memory ranks run report
+    interchange training tasks launch planning doctor contrib programs
+""".split()
 # Packages that may import TensorFlow, and single modules of the others that may.
 WITH_TENSORFLOW = {"model", "optimizer", "memory", "ranks", "run", "training", "tasks", "interchange"}
 MODULES_WITH_TENSORFLOW = {"base.tensorflow", "batches.batches", "batches.data_sets", "contrib.replay"}
-# Modules in the folders of tasks that import TensorFlow, or modules that do; others read flags and files.
+# Modules in the folders of tasks that import TensorFlow, when a model is made; others read flags and files.
 TASK_MODULES_WITH_TENSORFLOW = ("head", "classes", "evaluation")
 MODULES_WITH_HOROVOD = {"ranks.horovod_workers"}
 # What prepare/ may use of the packages above it, and so may what contrib/ adds to it.
@@ -90,13 +69,9 @@ def is_in(module, places):
 
 def is_without_tensorflow(path):
     module = module_name(path)
-    return is_of_a_task(module) or not is_in(module, WITH_TENSORFLOW | MODULES_WITH_TENSORFLOW)
-
-
-def is_of_a_task(module):
-    """Whether it lies in the folder of a task, and is none of those that import TensorFlow, when a model is made."""
-    parts = module.split(".")
-    return parts[0] == "tasks" and len(parts) > 2 and parts[-1] not in TASK_MODULES_WITH_TENSORFLOW
+    if module.startswith("tasks.") and module.count(".") > 1:  # in the folder of a task
+        return module.rpartition(".")[2] not in TASK_MODULES_WITH_TENSORFLOW
+    return not is_in(module, WITH_TENSORFLOW | MODULES_WITH_TENSORFLOW)
 
 
 BERT_TF = [path for path in PRODUCT if path.is_relative_to(ROOT / "bert_tf") and path != ROOT / "bert_tf/__init__.py"]
@@ -132,7 +107,7 @@ def test_nothing_imports_itself_in_a_circle():
 
 
 def test_every_package_says_what_it_is_for():
-    for path in (path for path in PRODUCT if path.name == "__init__.py"):
+    for path in (ROOT / "bert_tf").rglob("__init__.py"):
         assert ast.get_docstring(parsed(path)), f"{path} has no docstring"
 
 
@@ -159,13 +134,12 @@ def test_tables_name_all_that_lies_beside():
     assert {name.split(".")[2] for name in named} == {path.name for path in (ROOT / "bert_tf/contrib").glob("[!_]*/")}
 
 
-PREPARE = [
-    path
-    for path in BERT_TF
-    if is_in(module := module_name(path), {"prepare"})
-    or is_in(module, {"contrib"})
-    and any(is_in(inside_library(dotted) or "", {"prepare"}) for dotted in imported(path))
-]
+def uses(path, package):
+    return any(is_in(inside_library(dotted) or "", {package}) for dotted in imported(path))
+
+
+OF_CONTRIB = [path for path in BERT_TF if module_name(path).startswith("contrib.") and uses(path, "prepare")]
+PREPARE = [*(path for path in BERT_TF if module_name(path).startswith("prepare.")), *OF_CONTRIB]
 
 
 @pytest.mark.parametrize("path", PREPARE, ids=names(PREPARE))
@@ -200,40 +174,35 @@ def modules(are_without_tensorflow):
     ]
 
 
-def check_import(names, checks, folder):
-    """Imports the modules in a process of its own, which says, writes and warns nothing."""
-    code = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{checks.format(names=names)}"
-    answer = processes.answer(sys.executable, "-c", code, cwd=folder, TF_CPP_MIN_LOG_LEVEL="3")
+# Importing all has no side effects, and needs no TensorFlow where a package is without.
+WITHOUT = """
+import importlib, os, threading, random, logging, sys
+def state(): return random.getstate(), len(logging.root.handlers), dict(os.environ), os.getcwd()
+before = state()
+for name in sys.argv[1:]: importlib.import_module(name)
+assert before == state()
+assert threading.active_count() == 1, threading.enumerate()
+loaded = {'tensorflow', 'keras', 'horovod'} & set(sys.modules)
+assert not loaded, loaded
+"""
+# The rest asks for no devices, which would settle them before a program can choose.
+WITH = """
+import importlib, sys
+for name in sys.argv[1:]: importlib.import_module(name)
+assert 'horovod' not in sys.modules
+from tensorflow.python.eager import context
+assert not context.context()._initialized
+"""
+
+
+@pytest.mark.parametrize("is_without, code", [(True, WITHOUT), (False, WITH)], ids=["without TensorFlow", "the rest"])
+def test_importing_says_and_writes_nothing(tmp_path, is_without, code):
+    """In a process of its own."""
+    names = [name for name in modules(is_without) if not (is_without and name.startswith("bert_tf.programs."))]
+    variables = {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    answer = processes.answer(sys.executable, "-c", code, *names, cwd=tmp_path, **variables)
     assert (answer.returncode, answer.stdout, answer.stderr) == (0, "", "")
-    assert list(folder.iterdir()) == []
-
-
-def test_importing_has_no_side_effects(tmp_path):
-    """Nor does it need TensorFlow, where a package is without."""
-    checks = (
-        "import importlib, os, threading, random, logging\n"
-        "def state(): return random.getstate(), len(logging.root.handlers), dict(os.environ), os.getcwd()\n"
-        "before = state()\n"
-        "for name in {names}: importlib.import_module(name)\n"
-        "assert before == state()\n"
-        "assert threading.active_count() == 1, threading.enumerate()\n"
-        "loaded = {{'tensorflow', 'keras', 'horovod'}} & set(sys.modules)\n"
-        "assert not loaded, loaded\n"
-    )
-    without = [name for name in modules(True) if not name.startswith("bert_tf.programs.")]
-    check_import(without, checks, tmp_path)
-
-
-def test_importing_the_rest_says_nothing(tmp_path):
-    """And asks for no devices, which would settle them before a program can choose."""
-    checks = (
-        "import importlib\n"
-        "for name in {names}: importlib.import_module(name)\n"
-        "assert 'horovod' not in sys.modules\n"
-        "from tensorflow.python.eager import context\n"
-        "assert not context.context()._initialized\n"
-    )
-    check_import(modules(False), checks, tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_flags_are_frozen():

@@ -34,13 +34,6 @@ def parse_whole(text: str) -> int:
     return int(text)
 
 
-def parse_count(text: str) -> int:
-    """Parses a whole number that is not negative. Raises ValueError for others."""
-    if parse_whole(text) < 0:
-        raise ValueError("must not be negative")
-    return parse_whole(text)
-
-
 def parse_number(text: str) -> float:
     """Parses a decimal number. Raises ValueError for others, for inf and nan, and for numbers too large for a float."""
     if not _NUMBER.fullmatch(text) or math.isinf(float(text)):

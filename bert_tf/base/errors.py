@@ -101,14 +101,6 @@ def _is_output_closed() -> bool:
     return any(event & select.POLLERR for _, event in output.poll(0))
 
 
-def _is_current_folder_deleted() -> bool:
-    try:
-        os.getcwd()
-    except FileNotFoundError:
-        return True
-    return False
-
-
 def as_user_error(error: Exception) -> UserError | None:
     """The error as a `UserError` if the user can correct it (such as a wrong path), else None."""
     if isinstance(error, UnicodeEncodeError):
@@ -120,10 +112,6 @@ def as_user_error(error: Exception) -> UserError | None:
         )
     if isinstance(error, BrokenPipeError) and _is_output_closed():
         return UserError("what this program prints is read no longer, so it stops")
-    if isinstance(error, FileNotFoundError) and _is_current_folder_deleted():
-        return UserError("the current folder has been deleted; change into another one (cd), and start again")
-    if isinstance(error, FileNotFoundError) and error.filename is None:  # of `tempfile`
-        return UserError(f"{error.strerror}; set TMPDIR to a folder that may be written to")
     if isinstance(error, OSError) and error.errno in NO_SPACE:
         name = error.filename or "what this program prints, or one of its files,"
         return UserError(f"{name} cannot be written ({error.strerror}); make room on that disk, and start again")

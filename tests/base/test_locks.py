@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import platform
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 
@@ -16,10 +16,8 @@ from bert_tf.base.locks import FileLock, LockedError, is_locked
 
 
 def refuse_flock(monkeypatch, error_number):
-    def refuse(*_):
-        raise OSError(error_number, os.strerror(error_number))
-
-    monkeypatch.setattr(locks.fcntl, "flock", refuse)
+    error = OSError(error_number, os.strerror(error_number))
+    monkeypatch.setattr(locks.fcntl, "flock", mock.Mock(side_effect=error))
 
 
 @pytest.fixture(params=["flock", errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
@@ -46,34 +44,28 @@ def test_a_lock_that_nobody_refers_to_any_more_is_released(path):
     FileLock(path)
 
 
-@pytest.fixture
-def without_flock(tmp_path, monkeypatch):
-    refuse_flock(monkeypatch, errno.ENOLCK)
-    return tmp_path / "lock"
-
-
 @pytest.mark.parametrize("holder", ["1\nelsewhere\n", "", f"1\n{platform.node()}\n"])
-def test_what_may_be_held_is_not_taken_and_the_way_out_is_told(without_flock, holder):
-    held = without_flock.parent / "lock.held"
+def test_what_may_be_held_is_not_taken_and_the_way_out_is_told(tmp_path, monkeypatch, holder):
+    refuse_flock(monkeypatch, errno.ENOLCK)
+    held = tmp_path / "lock.held"
     held.write_text(holder)
     with pytest.raises(LockedError, match=f"if that has ended, delete {held}"):
-        FileLock(without_flock)
+        FileLock(tmp_path / "lock")
     assert held.read_text() == holder
 
 
 HOLDER = """
-import errno, os, signal, sys
+import os, signal, sys
 from pathlib import Path
+from unittest import mock
 from bert_tf.base import locks
 from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.base.signals import leave_on_stop_signals
-def without(*_):
-    raise OSError(errno.ENOLCK, "no locks")
 @exit_on_user_error
 def main(argv):
     leave_on_stop_signals()
     if argv[2] == "without flock":
-        locks.fcntl.flock = without
+        locks.fcntl.flock = mock.Mock(side_effect=OSError(locks.errno.ENOLCK, "no locks"))
     lock = locks.FileLock(Path(argv[1]))
     exec(argv[3])
 main(sys.argv)
@@ -100,5 +92,3 @@ def test_a_killed_holder_lets_go(tmp_path):
             FileLock(path)
         holder.kill()
     FileLock(path).release()
-    with open(path, "a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

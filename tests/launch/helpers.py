@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from bert_tf.base.machine import launchers, software
-from bert_tf.launch import environment
+from bert_tf.launch.environment import SETTINGS, LaunchEnvironment
+from bert_tf.launch.recipes import find_recipe
 from bert_tf.settings.declaration import with_variable
 from tests.pretraining_data import write_manifest
 
 ROOT = Path(__file__).resolve().parents[2]
 VARIABLES = [
-    *(each.variable for each in with_variable(*environment.SETTINGS)),
+    *(each.variable for each in with_variable(*SETTINGS)),
     *("CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID", "SLURM_JOB_NUM_NODES", "SLURM_NTASKS"),
 ]
+
+
+def launch(recipe, typed):
+    return find_recipe(recipe).launch(typed.split(), LaunchEnvironment(os.environ))
 
 
 def values_of(output):

@@ -12,11 +12,9 @@ import pytest
 
 from bert_tf.base.machine.hardware import GIB
 from bert_tf.launch import budget, call
-from bert_tf.launch.environment import LaunchEnvironment
-from bert_tf.launch.recipes import find_recipe
 from bert_tf.memory.plan import Device
 from bert_tf.records.token_file import Shard, TokenizedText, write_tokens
-from tests.launch.helpers import flags_of, prepare_tokens
+from tests.launch.helpers import flags_of, launch, prepare_tokens
 from tests.refusals import refused
 from tests.stand_ins import nvidia_smi
 
@@ -59,13 +57,13 @@ def started(tmp_path, monkeypatch):
     return calls
 
 
-def launch(*typed):
-    return find_recipe("pretraining_budget").launch(typed, LaunchEnvironment(os.environ))
+def budget_of(typed):
+    return launch("pretraining_budget", typed)
 
 
 def test_the_rate_is_measured_once_and_everything_follows_from_it(started, capsys):
     started.rate = 3000.0
-    assert launch("10", "mini", "custom") == 0
+    assert budget_of("10 mini custom") == 0
     measurement, training = started
     assert measurement["num_train_steps"] == str(budget.MEASURED_UPDATES) and "eval_files" not in measurement
     sequences = 3000 * 3600 * 10 * budget.UPDATES_SHARE
@@ -82,7 +80,7 @@ def test_the_rate_is_measured_once_and_everything_follows_from_it(started, capsy
     assert f"loss_to_beat = {math.log(4):.2f} with no more than" in said
     # The same command on a machine of another rate makes the same updates.
     started.rate = 1.0
-    assert launch("10", "mini", "custom") == 0
+    assert budget_of("10 mini custom") == 0
     assert started[2:] == [training]  # it made no checkpoint
     said = capsys.readouterr().out
     assert "so_far = 0 updates in 1.50 of 10 hours; 0.00 between its 1 start(s) are not counted" in said
@@ -92,17 +90,16 @@ def test_variables_go_before_the_preset(started, monkeypatch):
     monkeypatch.setenv("PACKING", "0")
     monkeypatch.setenv("DROPOUT", "0.1")
     monkeypatch.setenv("NO_NEXT_SENTENCE", "0")
-    launch("24", "mini")
-    assert [[flags[name] for name in ("packing", "no_next_sentence", "dropout")] for flags in started] == [
-        ["false", "false", "0.1"]
-    ] * 2
+    budget_of("24 mini")
+    for flags in started:
+        assert [flags[name] for name in ("packing", "no_next_sentence", "dropout")] == ["false", "false", "0.1"]
 
 
 def test_what_was_typed_goes_before_a_variable_and_the_measurement_scores_nothing(started, monkeypatch):
     monkeypatch.setenv("DATASET", "another")
     monkeypatch.setenv("EVAL_STEPS", "50")
     monkeypatch.setenv("EARLY_STOPPING", "3")
-    launch("24", "mini", "custom")
+    budget_of("24 mini custom")
     measurement, training = started
     assert not {"eval_files", "eval_steps", "early_stopping"} & measurement.keys()
     assert (training["eval_steps"], training["early_stopping"]) == ("50.0", "3")
@@ -117,18 +114,18 @@ def test_precision_and_micro_batch_follow_from_the_device(started, monkeypatch, 
         monkeypatch.setenv("PATH", nvidia_smi(tmp_path / "bin", capability), prepend=os.pathsep)
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
         monkeypatch.setattr(budget, "find_device", lambda *_: Device(140 * GIB, "a GPU"))
-    launch("24", "mini")
+    budget_of("24 mini")
     assert started[0]["precision"] == precision and int(started[0]["train_batch_size"]) == size
 
 
 def test_what_cannot_be_done_in_the_hours_is_refused(started, monkeypatch):
     for typed, rule in (("0", "above 0"), ("-1", "above 0"), ("soon", "a number"), ("99999", "at most 10,000")):
-        refused(f"hours .*{rule}", launch, typed, "mini")
-    refused("bert_model .* must be one of large, base", launch, "24", "huge")
-    refused("no sets of data.* DATASET=wiki", launch, "24", "mini", "wiki")
+        refused(f"hours .*{rule}", budget_of, f"{typed} mini")
+    refused("bert_model .* must be one of large, base", budget_of, "24 huge")
+    refused("no sets of data.* DATASET=wiki", budget_of, "24 mini wiki")
     message = r"hours \(position 1\) is 0.05: 545 updates of 32 .* at least 0.092 hours, or take a smaller model$"
-    refused(message, launch, "0.05", "mini")
+    refused(message, budget_of, "0.05 mini")
     started.rate = 3000.0
     monkeypatch.setenv("RESULTS_DIR", str(started.folder / "other"))
     message = r"the 50,000,000 tokens of custom would be read 24,137 times.* prepare more text, or give 15 hours"
-    refused(message, launch, "900", "mini")
+    refused(message, budget_of, "900 mini")

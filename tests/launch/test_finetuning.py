@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from bert_tf.bert_config import BertConfig
-from bert_tf.launch.environment import LaunchEnvironment
-from bert_tf.launch.recipes import find_recipe
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from tests.contrib.biomedical.chemprot_data import write_files
 from tests.entity_data import columns
 from tests.glue_data import write_cola
-from tests.launch.helpers import flags_of
+from tests.launch.helpers import flags_of, launch
 from tests.refusals import refused
 
 SQUAD = "4 2e-5 fp32 false 1 128 64 tiny 2.0 {} 1.5"
@@ -42,10 +39,6 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def launch(name, typed):
-    return find_recipe(name).launch(typed.split(), LaunchEnvironment(os.environ))
-
-
 def expected(model_dir, **flags):
     common = dict(train_batch_size=4, learning_rate=2e-5, num_train_epochs=1.5, max_seq_length=16, precision="fp32")
     places = dict(model_dir=model_dir, dllog_path=model_dir / "dllogger.json")
@@ -54,12 +47,12 @@ def expected(model_dir, **flags):
 
 
 @pytest.mark.parametrize(
-    "name, typed, title, place, own",
+    "name, typed, what, place, own",
     [
         (
             "squad",
             SQUAD,
-            "SQuAD, train_and_predict",
+            "squad: SQuAD, train_and_predict",
             "squad",
             "predict_batch_size=4 max_seq_length=128 doc_stride=64 version_2_with_negative=true "
             "train_file=DATA/train-v2.0.json predict_file=DATA/dev-v2.0.json",
@@ -67,31 +60,29 @@ def expected(model_dir, **flags):
         (
             "glue",
             GLUE,
-            "CoLA, train_and_eval",
+            "classifier: CoLA, train_and_eval",
             "glue",
             "predict_batch_size=4 warmup_proportion=0.2 task_name=CoLA data_dir=DATA/glue/CoLA",
         ),
         (
             "biobert/ner_bc5cdr-chem",
             BIOBERT,
-            "BC5CDR-chem, train_and_predict",
+            "ner: BC5CDR-chem, train_and_predict",
             "entities",
             "predict_batch_size=6 do_lower_case=false predict_file=DATA/BC5CDR/chem/test.tsv "
             "train_file=DATA/BC5CDR/chem/train.tsv,DATA/BC5CDR/chem/devel.tsv",
         ),
     ],
 )
-def test_a_training(folder, started, capsys, name, typed, title, place, own):
+def test_a_training(folder, started, capsys, name, typed, what, place, own):
     assert launch(name, typed.format(folder / "tiny")) == 0
-    [(what, command, num_ranks)] = started
-    assert (what, num_ranks) == (title, 1)
-    program = {"squad": "squad", "glue": "classifier", "entities": "ner"}[place]
-    assert command[:2] == ["-m", f"bert_tf.programs.{program}"]
+    (program, title), results = what.split(": "), folder / "results" / place
+    [(said, command, num_ranks)] = started
+    assert (said, num_ranks, command[:2]) == (title, 1, ["-m", f"bert_tf.programs.{program}"])
     flags = dict(pair.split("=", 1) for pair in own.replace("DATA", str(folder / "data")).split())
-    start = {"init_checkpoint": folder / "tiny", "mode": title.split()[-1]}
-    assert flags_of(command) == expected(folder / "results" / place, **start, **flags)
+    assert flags_of(command) == expected(results, init_checkpoint=folder / "tiny", mode=title.split()[-1], **flags)
     shown = capsys.readouterr().out
-    assert "global_batch_size = 4\n" in shown and f"curves: {folder / 'results' / place}/report.html" in shown
+    assert "global_batch_size = 4\n" in shown and f"curves: {results}/report.html" in shown
 
 
 def test_relations_are_trained_and_scored_on_one_file_then_scored_and_labelled_on_another(folder, started, capsys):

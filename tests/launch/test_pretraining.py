@@ -13,8 +13,7 @@ from bert_tf.base.machine import software
 from bert_tf.launch import call, pretraining
 from bert_tf.launch.environment import LaunchEnvironment
 from bert_tf.launch.prepared_data import choose_data
-from bert_tf.launch.recipes import find_recipe
-from tests.launch.helpers import flags_of, prepare, prepare_tokens, values_of
+from tests.launch.helpers import flags_of, launch, prepare, prepare_tokens, values_of
 from tests.refusals import refused
 from tests.stand_ins import nvidia_smi
 
@@ -101,25 +100,25 @@ def run_folders(folder):
     return [Path(flags["model_dir"]).name for flags in calls(folder)]
 
 
-def launch(typed=SMALL, name="pretraining_lamb"):
-    return find_recipe(name).launch(typed.split(), LaunchEnvironment(os.environ))
+def lamb(typed=SMALL):
+    return launch("pretraining_lamb", typed)
 
 
-def phase(number):
-    return launch(name=f"pretraining_lamb_phase{number}")
+def phase(number, typed=SMALL):
+    return launch(f"pretraining_lamb_phase{number}", typed)
 
 
 def test_both_phases_run_and_a_repetition_does_nothing(folder, capfd):
-    assert launch() == 0
+    assert lamb() == 0
     first, second = calls(folder)
     assert second["init_checkpoint"] == str(folder / "run/phase_1") and "use_horovod" not in first
     assert (second["num_train_steps"], second["max_seq_length"], second["learning_rate"]) == ("2", "512", "0.001")
-    assert launch() == 0
+    assert lamb() == 0
     assert len(calls(folder)) == 2
     assert "phase 1: finished already" in capfd.readouterr().out
     (damaged,) = folder.glob("run/phase_2/checkpoints/ckpt-*/manifest.json")
     damaged.write_text("no longer one")
-    assert launch() == 0
+    assert lamb() == 0
     assert run_folders(folder) == ["phase_1", "phase_2", "phase_2"], "a damaged last checkpoint is made again"
 
 
@@ -128,11 +127,11 @@ def test_continued_pretraining_starts_from_a_checkpoint(folder, monkeypatch):
     monkeypatch.setenv("INIT_CHECKPOINT", "google/bert_model.ckpt")
     (folder / "google").mkdir()
     (folder / "google/bert_model.ckpt.index").touch()
-    assert launch() == 0
+    assert lamb() == 0
     starts = [flags["init_checkpoint"] for flags in calls(folder)]
     assert starts == [os.path.abspath("google/bert_model.ckpt"), str(folder / "run/phase_1")]
     monkeypatch.delenv("INIT_CHECKPOINT")
-    refused("init_checkpoint: '.*google/bert_model.ckpt' there, None now", launch)
+    refused("init_checkpoint: '.*google/bert_model.ckpt' there, None now", lamb)
 
 
 @pytest.mark.parametrize("name", ["packing", "no_next_sentence"])
@@ -141,14 +140,14 @@ def test_what_changes_the_rows_is_passed_on_and_belongs_to_the_plan(folder, monk
     tokens = prepare_tokens(folder / "data")
     monkeypatch.setenv("DATA_FORMAT", "records" if name == "packing" else "")
     monkeypatch.setenv(name.upper(), "1")
-    assert launch() == 0
+    assert lamb() == 0
     assert all(flags[name] == "true" for flags in calls(folder))
     assert (calls(folder)[0]["input_files"] == f"{tokens}/training") == (name == "no_next_sentence")
     monkeypatch.setenv("DATA_FORMAT", "records" if name == "packing" else "tokens")
     monkeypatch.delenv(name.upper())
-    refused(f"{name}: True there, False now", launch)
+    refused(f"{name}: True there, False now", lamb)
     monkeypatch.setenv("DATA_FORMAT", "tokens" if name == "packing" else "records")
-    refused("data_format: '(records|tokens)' there, '(records|tokens)' now", launch)
+    refused("data_format: '(records|tokens)' there, '(records|tokens)' now", lamb)
 
 
 def test_variables_of_the_programs_are_passed_on(folder, monkeypatch):
@@ -159,7 +158,7 @@ def test_variables_of_the_programs_are_passed_on(folder, monkeypatch):
     for name, value in {**given, "MAX_HOURS": "1.5"}.items():
         monkeypatch.setenv(name, value)
     assert LaunchEnvironment(os.environ).num_gpus == 0
-    assert launch() == 0
+    assert lamb() == 0
     passed_on = {"allow_missing_weights": "true", "recompute": "true", "max_eval_steps": "0", "device": "cpu"}
     assert all(passed_on.items() <= flags.items() for flags in calls(folder))
     first, second = (float(flags["max_hours"]) for flags in calls(folder))
@@ -190,7 +189,7 @@ def test_recipes_of_one_phase(folder, monkeypatch, name, typed, run_folder, expe
     monkeypatch.setenv("DATASET", "sample")
     if "pubmed" in name:
         monkeypatch.setenv("INIT_CHECKPOINT", "weights" if typed == PUBMED else "another")
-    assert launch(typed, name) == 0
+    assert launch(name, typed) == 0
     (flags,) = calls(folder)
     *pairs, length, num_predictions = expected.split()
     assert dict(pair.split("=") for pair in pairs).items() <= flags.items()
@@ -200,31 +199,32 @@ def test_recipes_of_one_phase(folder, monkeypatch, name, typed, run_folder, expe
 
 
 def test_other_arguments_are_refused_with_the_difference(folder, monkeypatch):
-    assert launch() == 0
+    assert lamb() == 0
     changed = SMALL.replace("1e-3", "2e-3", 1)
-    refused("learning_rate_phase1: 0.001 there, 0.002 now", launch, changed)
+    refused("learning_rate_phase1: 0.001 there, 0.002 now", lamb, changed)
     monkeypatch.setenv("CONTINUE_WITH_CHANGES", "1")
     (folder / "run/phase_1/eval_results.txt").unlink()
-    assert launch(changed) == 0
+    assert lamb(changed) == 0
     assert calls(folder)[-1]["continue_with_changes"] == "true"
     monkeypatch.delenv("CONTINUE_WITH_CHANGES")
     for content in ("", "[]"):
         (folder / "run/plan.json").write_text(content)
-        refused("plan.json (is|holds) .*; delete it", launch)
+        refused("plan.json (is|holds) .*; delete it", lamb)
 
 
 def test_a_batch_size_to_be_found_counts_as_one_in_the_global_batch(folder, monkeypatch):
     """The accumulation argument then holds the rank's sequences in an update. With packing it is refused."""
     typed = SMALL.replace("4 2", "auto auto", 1).replace("1 2 tiny", "4 4 tiny")
-    assert launch(typed) == 0
+    assert lamb(typed) == 0
     for flags in calls(folder):
         assert (flags["train_batch_size"], flags["global_batch_size"]) == ("auto", "4")
         assert "num_accumulation_steps" not in flags
     monkeypatch.setenv("PACKING", "1")
-    refused("batch size auto and packing .* give it as a number", launch, typed)
+    refused("batch size auto and packing .* give it as a number", lamb, typed)
 
 
 def test_phases_one_by_one(folder, monkeypatch, capfd):
+    """One that has not begun may get other arguments."""
     refused("phase 2 starts from the end of phase 1", phase, 2)
     with monkeypatch.context() as patch:
         patch.setenv("DRY_RUN", "1")
@@ -232,8 +232,11 @@ def test_phases_one_by_one(folder, monkeypatch, capfd):
     shown = capfd.readouterr().out
     assert values_of(shown)["init_checkpoint"] == str(folder / "run/phase_1")
     assert "note: a real run would stop here: phase 2 starts from the end of phase 1" in shown
-    assert phase(1) == phase(2) == 0
+    assert phase(1) == 0
+    refused("train_batch_size_phase1: 4 there, 5 now", phase, 2, SMALL.replace("4 2", "5 2"))
+    assert phase(2, SMALL.replace("4 2", "4 1")) == 0
     assert run_folders(folder) == ["phase_1", "phase_2"]
+    refused("train_batch_size_phase2: 1 there, 2 now", phase, 2)
 
 
 @pytest.mark.parametrize("name", ["plan.json", "report.html"])
@@ -241,45 +244,45 @@ def test_files_of_others_in_the_results_folder_stay(folder, name):
     file = folder / "run" / name
     file.parent.mkdir()
     file.write_text("<!DOCTYPE html>mine")
-    refused(f"^{file} is a file that this program has not written, so it is not overwritten", launch)
+    refused(f"^{file} is a file that this program has not written, so it is not overwritten", lamb)
     assert [path.name for path in file.parent.iterdir()] == [name] and file.read_text() == "<!DOCTYPE html>mine"
 
 
 def test_without_a_test_split_there_is_training_and_no_evaluation(folder, capfd):
     for file in (folder / "data").glob("tfrecord/*/*/test/*"):
         file.unlink()
-    assert launch() == 0
+    assert lamb() == 0
     assert "evaluation = none, because the dataset has no test split" in capfd.readouterr().out
     assert not any("eval" in name for flags in calls(folder) for name in flags if name != "eval_batch_size")
-    assert launch() == 0
+    assert lamb() == 0
     assert len(calls(folder)) == 2, "phases are finished by their checkpoints"
 
 
 def test_a_phase_goes_on_that_was_killed_in_its_evaluation_or_has_not_reached_its_end(folder):
     assert phase(1) == 0
     (folder / "run/phase_1/eval_results.txt").unlink()
-    assert phase(2) == launch() == 0
+    assert phase(2) == lamb() == 0
     assert run_folders(folder) == ["phase_1", "phase_2", "phase_1"]
     (folder / "run/phase_1/checkpoints/ckpt-00000018").rename(folder / "run/phase_1/checkpoints/ckpt-00000017")
-    assert launch() == 0
+    assert lamb() == 0
     assert len(calls(folder)) == 4
 
 
 def test_a_start_that_was_refused_does_not_bind_the_next_one(folder, monkeypatch):
     """By the launcher, which sees that there is no checkpoint, or by the program, before it binds its folder."""
     monkeypatch.setenv("INIT_CHECKPOINT", str(folder / "gogle"))
-    refused("INIT_CHECKPOINT=.*gogle: there is no checkpoint", launch)
+    refused("INIT_CHECKPOINT=.*gogle: there is no checkpoint", lamb)
     (folder / "gogle").mkdir()
     monkeypatch.setenv("STAND_IN_CODE", "2")
-    assert launch() == 2
+    assert lamb() == 2
     monkeypatch.delenv("INIT_CHECKPOINT")
     monkeypatch.delenv("STAND_IN_CODE")
-    assert launch() == 0
+    assert lamb() == 0
 
 
 def test_without_tensorflow(folder, monkeypatch, capsys):
     monkeypatch.setattr(software.importlib.util, "find_spec", lambda name: None)
-    refused("scripts/setup.sh", launch)
+    refused("scripts/setup.sh", lamb)
     monkeypatch.setenv("DRY_RUN", "1")
-    assert launch() == 0
+    assert lamb() == 0
     assert f"note: a real run would stop here: {sys.executable} has no tensorflow" in capsys.readouterr().out

@@ -16,10 +16,9 @@ from tests.refusals import refusal
 from tests.stand_ins import write_program
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-USER = f"--user {os.getuid()}:{os.getgid()}"
-LIMITS = "--net=host --shm-size=1g --ulimit stack=67108864 --ipc=host --ulimit memlock=-1"
-RUN = f"{LIMITS} {USER} -v CHECKOUT:/workspace/bert -v"
-GPU = "GPU 0: NVIDIA H100 (UUID: GPU-1)"
+SHARED = "--net=host --shm-size=1g --ulimit stack=67108864"
+LIMITS = f"--ipc=host --ulimit memlock=-1 --user {os.getuid()}:{os.getgid()}"
+RUN = f"{SHARED} {LIMITS} -v CHECKOUT:/workspace/bert -v"
 VARIABLES = {"NVIDIA_VISIBLE_DEVICES", "http_proxy", "https_proxy", "no_proxy", "SHARDS"}
 VARIABLES |= {each.variable for classes in TABLES.values() for each in with_variable(*classes)}
 
@@ -28,24 +27,18 @@ class Machine:
     """A PATH on which docker and nvidia-smi are what a test wants; docker writes its arguments to a file."""
 
     def __init__(self, folder: Path):
-        self.folder, self.log = folder, folder / "log"
-        self.bin = folder / "bin"
+        self.folder, self.log, self.bin = folder, folder / "log", folder / "bin"
         self.bin.mkdir()
         for tool in ("bash", "dirname", "readlink", "sed", "id", "mkdir", "grep"):
             (self.bin / tool).symlink_to(str(shutil.which(tool)))
 
-    def program(self, name: str, text: str) -> None:
-        write_program(self.bin / name, text)
-
     def docker(self, image: str = "exit 0", info: str = "[name=seccomp]") -> None:
-        self.program(
-            "docker",
-            f'case $1 in\n info) echo "{info}" ;;\n image) {image} ;;\n'
-            f' *) printf "%s\\n" "$@" >"{self.log}"; exit 7 ;;\nesac',
-        )
+        log = f'printf "%s\\n" "$@" >"{self.log}"; exit 7'
+        text = f'case $1 in\n info) echo "{info}" ;;\n image) {image} ;;\n *) {log} ;;\nesac'
+        write_program(self.bin / "docker", text)
 
-    def gpus(self) -> None:
-        self.program("nvidia-smi", f'echo "{GPU}"')
+    def nvidia_smi(self, text: str = "echo 'GPU 0: NVIDIA H100 (UUID: GPU-1)'") -> None:
+        write_program(self.bin / "nvidia-smi", text)
 
     def start(self, script: str, *arguments: str, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, **environment: str):
         environ = {name: value for name, value in os.environ.items() if name not in VARIABLES}
@@ -59,8 +52,12 @@ class Machine:
             env={**environ, "PATH": str(self.bin), **environment},
         )
 
-    def written(self) -> list[str]:
-        return self.log.read_text().splitlines()
+    def printed(self, script: str, *arguments: str, **environment: str) -> str:
+        """The command of a dry run, which needs no docker."""
+        done = self.start(script, *arguments, DRY_RUN="1", **environment)
+        assert (done.returncode, done.stderr, done.stdout.count("\n")) == (0, "", 1)
+        results = os.path.realpath(CHECKOUT / "results")  # in an image a link to /results
+        return done.stdout.strip().replace(f"{results}:", "RESULTS:").replace(str(CHECKOUT), "CHECKOUT")
 
 
 @pytest.fixture
@@ -68,65 +65,61 @@ def machine(tmp_path):
     return Machine(tmp_path)
 
 
-def line(command: str) -> str:
-    results = os.path.realpath(CHECKOUT / "results")  # in an image a link to /results
-    return command.replace("CHECKOUT", str(CHECKOUT)).replace("RESULTS:", f"{results}:") + "\n"
-
-
 @pytest.mark.parametrize(
-    "environment,arguments,gpus,rest",
+    "environment, typed, gpus, rest",
     [
-        ("", "", "--gpus all", "RESULTS:/results"),
-        ("NVIDIA_VISIBLE_DEVICES=0,1", "bash run_squad.sh 10", "--gpus '\"device=0,1\"'", "RESULTS:/results"),
+        ("", "", "--gpus all ", "RESULTS:/results"),
+        ("NVIDIA_VISIBLE_DEVICES=0,1", "bash run_squad.sh 10", "--gpus '\"device=0,1\"' ", "RESULTS:/results"),
         ("NVIDIA_VISIBLE_DEVICES=none", "true", "", "RESULTS:/results"),
         (
             "RESULTS_DIR=/runs/a DATASET=sample http_proxy=http://proxy:3128",
             "bash",
-            "--gpus all",
+            "--gpus all ",
             "/runs/a:/results -e RESULTS_DIR=/results -e DATASET -e http_proxy",
         ),
         (
             "BERT_PREP_WORKING_DIR=/usr DATA_DIR=/etc/../usr/bin RESULTS_DIR=/r",
             "bash",
-            "--gpus all",
+            "--gpus all ",
             f"/r:/results -v /usr:/usr -v {os.path.realpath('/usr/bin')}:/usr/bin"
             " -e RESULTS_DIR=/results -e BERT_PREP_WORKING_DIR=/usr -e DATA_DIR=/usr/bin",
         ),
     ],
 )
-def test_launch_prints_the_command_with_gpus(machine, environment, arguments, gpus, rest):
-    machine.gpus()  # a dry run needs no docker
-    given = dict(word.split("=", 1) for word in environment.split())
-    done = machine.start("launch.sh", *arguments.split(), **{"DRY_RUN": "1", **given})
-    command = f"docker run --rm {gpus} {RUN} {rest} -w /workspace/bert bert {arguments or 'bash'}".replace("  ", " ")
-    assert (done.returncode, done.stdout, done.stderr) == (0, line(command), "")
+def test_launch_prints_the_command_with_gpus(machine, environment, typed, gpus, rest):
+    machine.nvidia_smi()
+    printed = machine.printed("launch.sh", *typed.split(), **dict(word.split("=", 1) for word in environment.split()))
+    assert printed == f"docker run --rm {gpus}{RUN} {rest} -w /workspace/bert bert {typed or 'bash'}"
 
 
 def test_without_gpus_none_are_asked_for(machine):
-    expected = line(f"docker run --rm {RUN} RESULTS:/results -w /workspace/bert bert bash")
-    assert machine.start("launch.sh", DRY_RUN="1").stdout == expected
-    machine.program("nvidia-smi", "echo 'NVIDIA-SMI has failed'; exit 9")  # a driver without a GPU
-    assert machine.start("launch.sh", DRY_RUN="1", NVIDIA_VISIBLE_DEVICES="all").stdout == expected
-    done = machine.start("launch.sh", "echo", "a b", DRY_RUN="1", RESULTS_DIR="/my runs/a")
-    assert " -v '/my runs/a:/results' " in done.stdout and done.stdout.endswith(" bert echo 'a b'\n")
+    expected = f"docker run --rm {RUN} RESULTS:/results -w /workspace/bert bert bash"
+    assert machine.printed("launch.sh") == expected
+    machine.nvidia_smi("echo 'NVIDIA-SMI has failed'; exit 9")  # a driver without a GPU
+    assert machine.printed("launch.sh", NVIDIA_VISIBLE_DEVICES="all") == expected
+    printed = machine.printed("launch.sh", "echo", "a b", RESULTS_DIR="/my runs/a")
+    assert " -v '/my runs/a:/results' " in printed and printed.endswith(" bert echo 'a b'")
 
 
-def test_docker_gets_what_was_printed_and_its_exit_code_is_ours(machine, tmp_path):
-    machine.docker()
-    machine.gpus()
+@pytest.mark.parametrize("info, options", [("[name=seccomp]", LIMITS.split()), ("[name=seccomp name=rootless]", [])])
+def test_docker_gets_what_was_printed_and_its_exit_code_is_ours(machine, tmp_path, info, options):
+    """An engine without root's rights gets no option that it refuses."""
+    machine.docker(info=info)
+    machine.nvidia_smi()
     environment = {"NVIDIA_VISIBLE_DEVICES": "0,1", "RESULTS_DIR": str(tmp_path / "new/results")}
     done = machine.start("launch.sh", "echo", "a  b", "$HOME", **environment)
     assert done.returncode == 7, done.stderr
-    assert machine.written()[:4] == ["run", "--rm", "--gpus", '"device=0,1"']
-    assert machine.written()[-4:] == ["bert", "echo", "a  b", "$HOME"]
+    words = machine.log.read_text().splitlines()
+    given = ["run", "--rm", "--gpus", '"device=0,1"', *SHARED.split(), *options, "-v", f"{CHECKOUT}:/workspace/bert"]
+    assert words[: len(given)] == given and words[-4:] == ["bert", "echo", "a  b", "$HOME"]
     assert (tmp_path / "new/results").is_dir()  # docker would make it as root
 
 
 def test_the_folder_of_a_checkpoint_is_mounted(machine, tmp_path):
     (tmp_path / "bert_model.ckpt.index").touch()
-    for path, mounted in ((tmp_path / "bert_model.ckpt", tmp_path), (tmp_path, tmp_path)):
-        command = machine.start("launch.sh", DRY_RUN="1", INIT_CHECKPOINT=str(path)).stdout
-        assert f" -v {mounted}:{mounted} -e INIT_CHECKPOINT={path} " in command
+    for path in (tmp_path / "bert_model.ckpt", tmp_path):
+        printed = machine.printed("launch.sh", INIT_CHECKPOINT=str(path))
+        assert f" -v {tmp_path}:{tmp_path} -e INIT_CHECKPOINT={path} " in printed
 
 
 def test_a_terminal_is_handed_on(machine):
@@ -138,22 +131,11 @@ def test_a_terminal_is_handed_on(machine):
     os.close(theirs)
 
 
-def test_an_engine_without_roots_rights_gets_no_option_that_it_refuses(machine, tmp_path):
-    machine.docker(info="[name=seccomp name=rootless]")
-    machine.start("launch.sh", RESULTS_DIR=str(tmp_path / "results"))
-    expected = f"run --rm --net=host --shm-size=1g --ulimit stack=67108864 -v {CHECKOUT}:/workspace/bert"
-    assert " ".join(machine.written()).startswith(expected)
-
-
 @pytest.mark.parametrize("arguments", ["", " -f Dockerfile.cpu --build-arg SETUP=--test"])
-def test_build_prints_the_command(machine, arguments):
-    expected = f"docker build --network=host -t bert -f Dockerfile{arguments} ."
-    done = machine.start("build.sh", *arguments.split(), DRY_RUN="1")
-    assert (done.returncode, done.stdout, done.stderr) == (0, line(expected), "")
-    with_proxy = expected.replace("=host", "=host --build-arg https_proxy")
-    assert machine.start("build.sh", *arguments.split(), DRY_RUN="1", https_proxy="http://p:1").stdout == line(
-        with_proxy
-    )
+@pytest.mark.parametrize("proxy, passed_on", [({}, ""), ({"https_proxy": "http://p:1"}, " --build-arg https_proxy")])
+def test_build_prints_the_command(machine, arguments, proxy, passed_on):
+    expected = f"docker build --network=host{passed_on} -t bert -f Dockerfile{arguments} ."
+    assert machine.printed("build.sh", *arguments.split(), **proxy) == expected
 
 
 @pytest.mark.parametrize("script", ["build.sh", "launch.sh"])
@@ -201,7 +183,7 @@ def instructions(name: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "name,base",
+    "name, base",
     [("Dockerfile", "nvcr.io/nvidia/tensorflow:25.02-tf2-py3"), ("Dockerfile.cpu", "python:3.11-slim-bookworm")],
 )
 def test_dockerfile(name, base):
@@ -213,8 +195,8 @@ def test_dockerfile(name, base):
     assert re.search(r"bash scripts/setup\.sh .*&& \S*python -c 'import horovod\.tensorflow'", setup)
     assert not any("pip install" in step for step in steps)
     # Compiled where there is a compiler, after the source has come.
-    compiling = [number for number, step in enumerate(steps) if step.endswith("python -m bert_tf.base.compiled")]
-    assert len(compiling) == 1 and steps[compiling[0] - 1] in ("COPY . .", "COPY bert_tf bert_tf")
+    [compiling] = [number for number, step in enumerate(steps) if step.endswith("python -m bert_tf.base.compiled")]
+    assert steps[compiling - 1] in ("COPY . .", "COPY bert_tf bert_tf")
     for step in steps:
         if step.startswith("COPY") and "--from" not in step:
             *sources, _ = [word for word in step.split()[1:] if not word.startswith("--")]
@@ -225,16 +207,10 @@ def test_dockerfile(name, base):
         assert not any("apt-get" in step for step in final)  # the compiler is in the other stage
 
 
-def test_git_ignores_what_the_preparation_writes():
+def test_git_ignores_what_the_preparation_writes_and_no_image_gets_what_git_ignores():
     entries = (CHECKOUT / ".gitignore").read_text().split()
     folders = set(vars(Layout(CHECKOUT)).values()) - {CHECKOUT}
-    assert len(folders) > 5
-    assert [folder.name for folder in folders if f"/data/{folder.name}/" not in entries] == []
-
-
-def test_what_git_ignores_gets_into_no_image():
+    assert len(folders) > 5 and {f"/data/{folder.name}/" for folder in folders} <= set(entries)
     ignored = set((CHECKOUT / ".dockerignore").read_text().split("\n"))
-    for entry in (CHECKOUT / ".gitignore").read_text().split():
-        name = entry.strip("/")
-        assert ignored & {name, f"**/{name}"}, f".dockerignore lacks {entry}"
-    assert ".git" in ignored
+    for name in (".git", *(entry.strip("/") for entry in entries)):
+        assert ignored & {name, f"**/{name}"}, f".dockerignore lacks {name}"

@@ -1,15 +1,9 @@
 """The scripts use nothing that bash 3.2 and the commands of macOS do not have. (None of this was run on a Mac.)"""
 
-import os
 import re
-import sys
 from pathlib import Path
 
 import pytest
-
-from tests.processes import answer
-from tests.refusals import refusal
-from tests.stand_ins import write_program
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = sorted(path for folder in ("scripts", "data") for path in (ROOT / folder).rglob("*.sh"))
@@ -73,52 +67,3 @@ def test_what_a_mac_has_not_is_found():
         assert re.search(rule, example)
     assert faults_of(["make -j$(nproc)"]) and not faults_of(["if command -v flock && ! flock -n 9; then"])
     assert faults_of(["words=()", 'echo "${words[@]}"']) and not faults_of(["words=()", '${words[@]+"${words[@]}"}'])
-
-
-# Installs nothing, and says that it is for Apple's processors.
-PYTHON = f"""#!/bin/sh
-case "$*" in
-  *platform.machine*) echo arm64 ;;
-  *sys.executable*) echo "$0" ;;
-  "-m venv "*) mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; echo "VIRTUAL_ENV=$3" >"$3/bin/activate"; >"$3/pyvenv.cfg" ;;
-  "-m "*) ;;
-  *bert_tf.pth*) ;;
-  "-c import horovod"*) exit 1 ;;
-  -) echo "TensorFlow 2.15.1, no Horovod (one process)" ;;
-  *) exec {sys.executable} "$@" ;;
-esac
-"""
-
-
-@pytest.fixture
-def set_up(tmp_path):
-    """Calls setup.sh where uname says that this is a Mac with a processor of that name."""
-
-    def call(machine, *arguments, **variables):
-        write_program(tmp_path / "python", PYTHON)
-        write_program(tmp_path / "uname", f'[ "$1" = -m ] && echo {machine} || echo Darwin')
-        given = {
-            "PYTHON": f"{tmp_path}/python",
-            "BERT_VENV": f"{tmp_path}/venv",
-            "PATH": f"{tmp_path}:{os.environ['PATH']}",
-        }
-        return answer("bash", ROOT / "scripts/setup.sh", *arguments, **{**given, **variables})
-
-    return call
-
-
-def test_a_mac_is_set_up_for_one_process(set_up):
-    first, again = set_up("arm64"), set_up("arm64")
-    assert first.returncode == 0, first.stdout + first.stderr
-    assert "continuing without Horovod: this is a Mac" in first.stdout and "num_gpus must be 1." in first.stdout
-    assert again.stdout.startswith("[setup] ready: TensorFlow 2.15.1, no Horovod (one process) (checked"), again.stdout
-
-
-def test_what_a_mac_cannot_is_refused_in_one_line(set_up):
-    for machine, arguments, said in (
-        ("x86_64", [], "error: this is a Mac with an Intel processor"),
-        ("arm64", ["--gpu"], "error: --gpu is for NVIDIA's GPUs, and a Mac has none"),
-    ):
-        assert refusal(set_up(machine, *arguments)).startswith(said)
-    done = set_up("arm64", PYTHON=sys.executable)  # one for x86
-    assert done.returncode == 2 and "is not Python 3.9 to 3.13 for Apple's processors" in done.stderr, done.stderr

@@ -10,7 +10,7 @@ import pytest
 
 from scripts import own_files
 from tests.processes import answer
-from tests.refusals import refusal, refused
+from tests.refusals import refusal
 
 ROOT = Path(__file__).resolve().parents[2]
 PRETRAINING = """echo "$DATASET $*" >>calls
@@ -51,17 +51,13 @@ def write_book(path, num_chapters=30):
     path.write_text("\n".join([*lines, "*** END OF THIS PROJECT GUTENBERG EBOOK X ***", "", "A licence.", ""]))
 
 
-def write_questions(path, num_paragraphs=10):
-    paragraphs = [
-        {
-            "context": f"Rollo {number} led the Norse.",
-            "qas": [
-                {"id": f"a{number}", "question": "Who?", "answers": [{"text": "Rollo", "answer_start": 0}]},
-                {"id": f"b{number}", "question": "Why?", "answers": [], "is_impossible": True},
-            ],
-        }
-        for number in range(num_paragraphs)
-    ]
+def write_questions(path, num_paragraphs=10, answer_start=0):
+    paragraphs = []
+    for number in range(num_paragraphs):
+        answered = {"question": "Who?", "answers": [{"text": "Rollo", "answer_start": answer_start}]}
+        questions = [{"id": f"a{number}", **answered}]
+        questions.append({"id": f"b{number}", "question": "Why?", "answers": [], "is_impossible": True})
+        paragraphs.append({"context": f"Rollo {number} led the Norse.", "qas": questions})
     path.write_text(json.dumps({"data": [{"title": "t", "paragraphs": paragraphs}]}))
     return path
 
@@ -77,11 +73,10 @@ def test_two_books_and_questions_without_answers(checkout):
     (data,) = checkout.glob("results/*/data")
     (text,) = data.glob("formatted_one_article_per_line/custom_*.txt")
     assert not {"GUTENBERG", "licence", "_very_"} & set(text.read_text().split())
-    size = {
-        split: sum(file.stat().st_size for file in data.glob(f"sharded/custom/{split}/*"))
-        for split in ("training", "test")
-    }
-    assert size["test"] / sum(size.values()) == pytest.approx(0.1, abs=0.02)
+    training, test = (
+        sum(file.stat().st_size for file in data.glob(f"sharded/custom/{split}/*")) for split in ("training", "test")
+    )
+    assert test / (training + test) == pytest.approx(0.1, abs=0.02)
     trained, fine_tuned, _ = (checkout / "calls").read_text().splitlines()
     assert trained.startswith("custom 16 8 8 ") and " tiny 2.0 " in fine_tuned
     assert "finetuned/squad: f1 45.679, HasAns_f1 0.000" in done.stdout, "rounded, not cut"
@@ -118,7 +113,7 @@ def test_books_are_told_from_other_text(tmp_path):
     assert own_files.dataset_of(notes) == "custom"  # enough documents to hold some out
 
 
-def test_few_documents_are_cut_between_paragraphs(tmp_path, capsys):
+def test_few_documents_are_cut_between_paragraphs(tmp_path):
     long = "  ".join(f"Paragraph {number} of it. It ends." for number in range(500))
     sentences = " ".join(f"Sentence {number} stands here." for number in range(400))
     formatted, output = tmp_path / "in.txt", tmp_path / "out.txt"
@@ -137,23 +132,17 @@ def test_few_documents_are_cut_between_paragraphs(tmp_path, capsys):
     assert not output.exists()
 
 
-def test_questions_that_fine_tuning_would_refuse(tmp_path, capsys):
-    path = write_questions(tmp_path / "questions.json")
-    own_files.split_questions(path, tmp_path / "out")
-    assert capsys.readouterr().out == "2.0\n"
-    path.write_text(path.read_text().replace('"answer_start": 0', '"answer_start": 7'))
-    refused("questions.json", own_files.split_questions, path, tmp_path / "other")
-    assert not (tmp_path / "other").exists()
-
-
-def test_scripts_can_be_typed_in_any_folder(tmp_path):
-    questions = write_questions(tmp_path / "questions.json")
+def test_what_is_asked_of_a_users_files(tmp_path):
+    """From any folder."""
+    right = write_questions(tmp_path / "questions.json")
+    wrong = write_questions(tmp_path / "wrong.json", answer_start=7)
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\n")
-    for arguments, printed in (
-        (["--squad", questions, tmp_path], (0, "2.0\n", "")),
-        (["--squad", questions], (2, "", "error: argument --squad: expected 2 arguments; see --help\n")),
-        (["--vocab_file", tmp_path / "vocab.txt"], (0, "1 1\n", "")),
+    for arguments, code, printed in (
+        (["--squad", right, tmp_path / "out"], 0, "2.0\n"),
+        (["--squad", wrong, tmp_path / "other"], 2, "wrong.json"),  # what fine-tuning would refuse
+        (["--vocab_file", tmp_path / "vocab.txt"], 0, "1 1\n"),
     ):
         done = answer(sys.executable, "../scripts/own_files.py", *arguments, cwd=ROOT / "tests")
-        assert (done.returncode, done.stdout, done.stderr) == printed
-    assert (tmp_path / "train-v2.0.json").exists() and (tmp_path / "dev-v2.0.json").exists()
+        assert done.returncode == code and printed in (refusal(done) if code else done.stdout)
+    assert sorted(path.name for path in tmp_path.rglob("*v2.0.json")) == ["dev-v2.0.json", "train-v2.0.json"]
+    assert not (tmp_path / "other").exists()

@@ -1,6 +1,5 @@
 """The shell scripts start however they are called, and the set-up deletes nothing but what it has made."""
 
-import os
 import re
 import sys
 from pathlib import Path
@@ -10,7 +9,6 @@ from packaging.requirements import Requirement
 
 from tests.processes import answer
 from tests.refusals import refusal
-from tests.scripts.test_macos import PYTHON
 from tests.stand_ins import programs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,32 +68,26 @@ def test_python_finds_the_project_from_every_folder(tmp_path):
     assert done.returncode == 0, f"{done.stderr} (made by an older set-up? bash scripts/setup.sh --test)"
 
 
-def test_the_set_up_deletes_nothing_that_it_has_not_made(tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("link", "a link to .*/disk, and a link is neither followed nor deleted: remove it, or name"),
+        ("folder", "a folder with files, but no virtual environment, and is not deleted"),
+        ("file", "a file; remove it, or name another place"),
+    ],
+)
+def test_the_set_up_deletes_nothing_that_it_has_not_made(tmp_path, kind, said):
     place = tmp_path / "venv"
-
-    def refused(fault):
-        before = sorted(tmp_path.rglob("*"))
-        line = refusal(start("bash", ROOT / "scripts/setup.sh", BERT_VENV=f"{place}/"))
-        assert line.startswith(f"error: {place} is {fault}"), line
-        assert sorted(tmp_path.rglob("*")) == before
-
-    (tmp_path / "disk").mkdir()
-    (tmp_path / "disk/thesis.tex").write_text("mine")
-    place.symlink_to(tmp_path / "disk")
-    refused(f"a link to {tmp_path}/disk, and a link is neither followed nor deleted: remove it, or name")
-    place.unlink()
-    (tmp_path / "disk").rename(place)
-    refused("a folder with files, but no virtual environment, and is not deleted")
-    (place / "thesis.tex").unlink()
-    place.rmdir()
-    place.write_text("mine")
-    refused("a file; remove it, or name another place")
-
-
-def set_up(tmp_path, path, *arguments, python="none"):
-    """The set-up of an environment in that folder."""
-    variables = {"PATH": path, "PYTHON": python, "BERT_VENV": str(tmp_path / "venv"), "XDG_CACHE_HOME": str(tmp_path)}
-    return start("bash", ROOT / "scripts/setup.sh", *arguments, **variables)
+    disk = tmp_path / ("venv" if kind == "folder" else "disk")
+    disk.mkdir()
+    (disk / "thesis.tex").write_text("mine")
+    if kind == "link":
+        place.symlink_to(disk)
+    elif kind == "file":
+        place.write_text("mine")
+    before = sorted(tmp_path.rglob("*"))
+    line = refusal(start("bash", ROOT / "scripts/setup.sh", BERT_VENV=f"{place}/"))
+    assert re.match(f"error: {place} is {said}", line) and sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize("lock", sorted(ROOT.glob("requirements/2.*/lock-cpu.txt")), ids=lambda lock: lock.parent.name)
@@ -110,29 +102,71 @@ def set_up(tmp_path, path, *arguments, python="none"):
 def test_a_lock_names_the_packages_that_hold_tensorflow_on_each_machine(lock, system, machine, packages_of_2_15):
     lines = [line.rstrip(" \\\n") for line in lock.read_text().splitlines() if line.startswith("tensorflow")]
     there = {"sys_platform": system, "platform_machine": machine, "python_full_version": "3.11.7"}
-    names = [
-        found.name for found in map(Requirement, lines) if found.marker is None or found.marker.evaluate(dict(there))
-    ]
-    found = [name for name in names if name not in ("tensorflow-estimator", "tensorflow-io-gcs-filesystem")]
+    needed = [each.name for each in map(Requirement, lines) if not each.marker or each.marker.evaluate(there)]
+    found = [name for name in needed if name not in ("tensorflow-estimator", "tensorflow-io-gcs-filesystem")]
     assert found == packages_of_2_15[: 2 if lock.parent.name == "2.15" else 1]
 
 
-UNAME = 'case $1 in -s) echo Linux ;; -m) echo "{0}" ;; *) echo "Linux {0}" ;; esac'
+# Installs nothing, and says that it is for Apple's processors.
+PYTHON = f"""#!/bin/sh
+case "$*" in
+  *platform.machine*) echo arm64 ;;
+  *sys.executable*) echo "$0" ;;
+  "-m venv "*) mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; echo "VIRTUAL_ENV=$3" >"$3/bin/activate"; >"$3/pyvenv.cfg" ;;
+  "-m "*) ;;
+  *bert_tf.pth*) ;;
+  "-c import horovod"*) exit 1 ;;
+  -) echo "TensorFlow 2.15.1, no Horovod (one process)" ;;
+  *) exec {sys.executable} "$@" ;;
+esac
+"""
+
+
+def uname(system, machine):
+    return f"case $1 in -s) echo {system} ;; -m) echo {machine} ;; *) echo {system} {machine} ;; esac"
+
+
+def set_up(tmp_path, stand_ins, *arguments, **variables):
+    """The set-up of an environment in that folder, where these programs stand for the machine's."""
+    folder = {"BERT_VENV": str(tmp_path / "venv"), "XDG_CACHE_HOME": str(tmp_path)}
+    variables = {"PATH": programs(tmp_path / "bin", **stand_ins), "PYTHON": "none", **folder, **variables}
+    return start("bash", ROOT / "scripts/setup.sh", *arguments, **variables)
+
+
+INTEL, APPLE = {"uname": uname("Darwin", "x86_64")}, {"uname": uname("Darwin", "arm64")}
+ARM = {"uname": uname("Linux", "aarch64")}
+NVIDIA = {"NVIDIA_PRODUCT_NAME": "TensorFlow"}
 
 
 @pytest.mark.parametrize(
-    ("machine", "getconf", "arguments", "said"),
+    ("stand_ins", "arguments", "variables", "said"),
     [
-        ("armv7l", "", [], "no packages for Linux on armv7l, only on x86_64 and aarch64"),
-        ("i686", "", [], "no packages for Linux on i686, only on x86_64 and aarch64"),
-        ("aarch64", "echo glibc 2.17", [], "the C library here is glibc 2.17, and .* glibc 2.28: take a newer Linux"),
-        ("aarch64", "exit 1", [], "the C library here is another than glibc, and .* glibc 2.28: take a newer Linux"),
-        ("aarch64", "", ["--gpu"], "packages for aarch64 have no code for GPUs; NVIDIA's container has"),
+        ({"uname": uname("Linux", "i686")}, [], {}, "no packages for Linux on i686, only on x86_64 and aarch64"),
+        ({**ARM, "getconf": "echo glibc 2.17"}, [], {}, "C library here is glibc 2.17, .*: take a newer Linux"),
+        ({**ARM, "getconf": "exit 1"}, [], {}, "C library here is another than glibc, and .* glibc 2.28: take a newer"),
+        (ARM, ["--gpu"], {}, "packages for aarch64 have no code for GPUs; NVIDIA's container has"),
+        (INTEL, [], {}, "this is a Mac with an Intel processor"),
+        (APPLE, ["--gpu"], {}, "--gpu is for NVIDIA's GPUs, and a Mac has none"),
+        # NVIDIA's images between and after the two: those that can be used are named.
+        ({"python3": "echo 2.16"}, [], NVIDIA, "TensorFlow 2.16, and none of 2.15 2.17 2.20: .*25.02-tf2-py3 has"),
+        ({"python3": "echo none >&2; exit 1"}, [], NVIDIA, "TensorFlow without a version, .*24.03-tf2-py3 has 2.15"),
     ],
 )
-def test_the_set_up_names_a_machine_for_which_there_are_no_packages(tmp_path, machine, getconf, arguments, said):
-    path = programs(tmp_path / "bin", uname=UNAME.format(machine), **({"getconf": getconf} if getconf else {}))
-    assert re.search(said, refusal(set_up(tmp_path, path, *arguments)))
+def test_the_set_up_names_a_machine_that_it_is_not_for_and_makes_nothing(
+    tmp_path, stand_ins, arguments, variables, said
+):
+    assert re.search(said, refusal(set_up(tmp_path, stand_ins, *arguments, **variables)))
+    assert not (tmp_path / "venv").exists()
+
+
+def test_a_mac_is_set_up_for_one_process(tmp_path):
+    stand_ins = {**APPLE, "python": PYTHON}
+    first, again = (set_up(tmp_path, stand_ins, PYTHON="python") for _ in range(2))
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert "continuing without Horovod: this is a Mac" in first.stdout and "num_gpus must be 1." in first.stdout
+    assert again.stdout.startswith("[setup] ready: TensorFlow 2.15.1, no Horovod (one process) (checked"), again.stdout
+    of_intel = set_up(tmp_path / "other", APPLE, PYTHON=sys.executable)
+    assert of_intel.returncode == 2 and "is not Python 3.9 to 3.13 for Apple's processors" in of_intel.stderr
 
 
 def test_the_set_up_leaves_another_machines_environment_as_it_is(tmp_path):
@@ -140,31 +174,17 @@ def test_the_set_up_leaves_another_machines_environment_as_it_is(tmp_path):
     numpy.mkdir(parents=True)
     (tmp_path / "venv/pyvenv.cfg").touch()
     (numpy / "_multiarray_umath.cpython-311-s390x-linux-gnu.so").touch()
-    line = refusal(set_up(tmp_path, os.environ["PATH"]))
+    line = refusal(set_up(tmp_path, {}))
     assert "venv holds packages for another machine than" in line and "s390x" in line
     assert "delete it, or name another place by BERT_VENV" in line and list(numpy.iterdir())
 
 
 def test_packages_for_gpus_are_taken_where_there_is_none(tmp_path):
     """On a login node; the next set-up without --gpu stays with them. It ends before it fetches anything."""
-    path = programs(tmp_path / "bin", df="printf 'Filesystem\\n/dev/sda 9 8 1024\\n'", python=PYTHON)
+    stand_ins = {"df": "printf 'Filesystem\\n/dev/sda 9 8 1024\\n'", "python": PYTHON}
     for arguments, needed in ([], 2500), (["--test"], 3500), (["--gpu"], 10000), ([], 10000):
-        done = set_up(tmp_path, path, *arguments, python="python")
+        done = set_up(tmp_path, stand_ins, *arguments, PYTHON="python")
         assert done.returncode == 1 and f"1 MiB are free at {ROOT}; the set-up needs about {needed}" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("answer", "said"),
-    [("echo 2.16", "TensorFlow 2.16"), ("echo no such package >&2; exit 1", "TensorFlow without a version")],
-)
-def test_the_set_up_in_a_container_with_another_tensorflow(tmp_path, answer, said):
-    """NVIDIA's images between and after the two: the images that can be used are named, and nothing is made."""
-    path = programs(tmp_path / "bin", python3=answer)
-    variables = {"PATH": path, "BERT_VENV": str(tmp_path / "venv"), "NVIDIA_PRODUCT_NAME": "TensorFlow"}
-    line = refusal(start("bash", ROOT / "scripts/setup.sh", **variables))
-    assert f"error: this container has {said}, and none of 2.15 2.17 2.20" in line
-    assert "25.02-tf2-py3 has 2.17 and 24.03-tf2-py3 has 2.15" in line
-    assert [path.name for path in tmp_path.iterdir()] == ["bin"]
 
 
 @pytest.mark.parametrize(
@@ -184,8 +204,7 @@ def test_the_set_up_names_a_python_that_cannot_make_the_environment(tmp_path, ve
     esac
     exec {sys.executable} -c 'import sys; {pretended}; code = sys.argv[2]; del sys.argv[1:3]; exec(code)' "$@" """
     names = ("python", "python3", *(f"python3_{minor}" for minor in range(9, 14)))
-    path = programs(tmp_path / "bin", uv="exit 1", **dict.fromkeys(names, python))
-    done = set_up(tmp_path, path, python=None)
+    done = set_up(tmp_path, {"uv": "exit 1", **dict.fromkeys(names, python)}, PYTHON=None)
     assert done.returncode == 1 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
-    assert found in done.stderr and "apt-get install python3-venv" in done.stderr
-    assert "type the same command again" in done.stderr
+    for part in (found, "apt-get install python3-venv", "type the same command again"):
+        assert part in done.stderr

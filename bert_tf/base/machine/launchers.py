@@ -9,7 +9,6 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 
-from bert_tf.base.command_line import parse_count
 from bert_tf.base.errors import MissingError, UserError
 from bert_tf.base.machine import software
 from bert_tf.base.machine.hardware import count_cores
@@ -23,11 +22,8 @@ _MAX_RANKS_PER_MACHINE = 64
 
 
 def slurm_count(environ: Mapping[str, str], name: str) -> int:
-    """One of Slurm's numbers; 0 if it is not set. Raises `UserError` if it is no number."""
-    try:
-        return parse_count(environ.get(name) or "0")
-    except ValueError as error:
-        raise UserError(f"{name}={environ[name]}: {error}; Slurm sets it, unset yours") from None
+    """One of Slurm's numbers; 0 if it is not set."""
+    return int(environ.get(name) or 0)
 
 
 @dataclasses.dataclass(frozen=True)
