@@ -1,22 +1,18 @@
 """One program, called again and again in one process: what it says to many command lines.
 
-`answers` starts this file as a process, which takes the command lines from stdin.
-
-Each line of stdin is a JSON list of arguments; each of stdout ``[exit code, message]``. What is no mistake gets as far
-as the training, which does nothing here. The exit code of what would end in a traceback is -1.
+`answers` starts this file as a process. Each line of its stdin is a JSON list of arguments, each of stdout ``[exit
+code, message]``. What is no mistake gets as far as the training, which does nothing here. The exit code of what would
+end in a traceback is -1.
 """
 
 import importlib
 import json
 import sys
 import traceback
-from pathlib import Path
 from types import SimpleNamespace
 
 from bert_tf.base.errors import as_user_error
 from tests import processes
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 def answers(program, command_lines):

@@ -1,7 +1,6 @@
 import dataclasses
 import json
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -12,9 +11,9 @@ from bert_tf.programs.flags import add_option, parse_flags
 from bert_tf.programs.settings_page import TABLES, render
 from bert_tf.settings.declaration import find_setting, from_variables, setting, with_variable
 from bert_tf.settings.training import FinetuningConfig, PretrainingConfig
+from tests.processes import ROOT
 from tests.refusals import refused
 
-ROOT = Path(__file__).resolve().parents[1]
 TRAIN = dict(
     num_train_steps=100,
     warmup_steps=10,
@@ -33,12 +32,7 @@ def test_presets_are_the_published_sizes():
         config = BertConfig.preset(name, 30522)
         assert (config.num_hidden_layers, config.hidden_size, config.num_attention_heads) == expected
         assert config.intermediate_size == 4 * config.hidden_size
-
-
-def test_a_configuration_survives_json(tmp_path):
-    config, path = BertConfig.preset("tiny", 30522), tmp_path / "bert_config.json"
-    path.write_text(config.to_json())
-    assert BertConfig.from_json_file(path) == config and config.padded_vocab_size == 30528, "a multiple of 8"
+    assert config.padded_vocab_size == 30528, "a multiple of 8"
 
 
 @pytest.mark.parametrize(
@@ -60,11 +54,6 @@ def test_bad_model_configuration_names_file_and_rule(tmp_path, change, words):
     values = {**BertConfig.preset("base", 100).to_dict(), **change}
     path.write_text(json.dumps({name: value for name, value in values.items() if value != "left out"}))
     refused(f"{path}.*{words}|{words}.*{path}", BertConfig.from_json_file, path)
-
-
-def test_what_is_no_object_or_no_file_is_refused(tmp_path):
-    refused("config.json: must be a JSON object with the model's sizes", BertConfig.from_dict, [1], "config.json")
-    refused("No such file", BertConfig.from_json_file, tmp_path / "none.json")
 
 
 def test_identity_does_not_depend_on_the_split():

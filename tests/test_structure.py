@@ -7,14 +7,13 @@ import functools
 import graphlib
 import re
 import sys
-from pathlib import Path
 
 import pytest
 
 from bert_tf.programs.settings_page import TABLES, render
 from tests import processes
+from tests.processes import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 PRODUCT = sorted((ROOT / "bert_tf").rglob("*.py"))
 ENTRIES = [*ROOT.glob("run_*.py"), ROOT / "data/bertPrep.py"]
 MAX_FUNCTION_LINES, MAX_MODULE_LINES = 80, 500
@@ -74,7 +73,10 @@ def is_without_tensorflow(path):
     return not is_in(module, WITH_TENSORFLOW | MODULES_WITH_TENSORFLOW)
 
 
-BERT_TF = [path for path in PRODUCT if path.is_relative_to(ROOT / "bert_tf") and path != ROOT / "bert_tf/__init__.py"]
+BERT_TF = [path for path in PRODUCT if path != ROOT / "bert_tf/__init__.py"]
+# contrib and the planner lie beside the rest: its tables name what they hold, and nothing imports it.
+BESIDE = ("contrib", "planning")
+CORE = [path for path in BERT_TF if module_name(path).split(".")[0] not in BESIDE]
 
 
 @pytest.mark.parametrize("path", BERT_TF, ids=names(BERT_TF))
@@ -82,18 +84,24 @@ def test_imports_go_upwards(path):
     module = module_name(path)
     package = module.split(".")[0]
     assert package in PACKAGES, f"{package} has no place in PACKAGES"
-    for dotted in imported(path):
-        top, inside = dotted.split(".")[0], inside_library(dotted)
+    inner = {dotted: inside_library(dotted) or "" for dotted in imported(path)}
+    of_preparation = any(is_in(inside, {"prepare"}) for inside in inner.values())
+    prepares = package == "prepare" or (package == "contrib" and of_preparation)
+    for dotted, inside in inner.items():
+        top = dotted.split(".")[0]
         assert top != "tests", dotted
         if inside:
             other = inside.split(".")[0]
             assert PACKAGES.index(other) <= PACKAGES.index(package), f"{module} imports {dotted} from below"
+            assert path not in CORE or other not in BESIDE, f"{dotted} lies beside"
+            assert not prepares or is_in(inside, FOR_PREPARE), f"{dotted}: preparation uses the top of the library"
         # What base.tensorflow chooses must be chosen before TensorFlow is imported.
         assert top not in ("tensorflow", "keras") or module == "base.tensorflow", f"{dotted}: from base.tensorflow"
-        if inside and is_in(inside, {"base.tensorflow"}):
+        if is_in(inside, {"base.tensorflow"}):
             assert not is_without_tensorflow(path), dotted
         if top == "horovod":
             assert module in MODULES_WITH_HOROVOD or (package == "launch" and dotted.startswith("horovod.runner."))
+        assert not prepares or dotted != "argparse", "a stage reads PreparationOptions"
 
 
 def test_nothing_imports_itself_in_a_circle():
@@ -111,16 +119,7 @@ def test_every_package_says_what_it_is_for():
         assert ast.get_docstring(parsed(path)), f"{path} has no docstring"
 
 
-# contrib and the planner lie beside the rest: its tables name what they hold, and nothing imports it.
-BESIDE = ("contrib", "planning")
-CORE = [path for path in BERT_TF if module_name(path).split(".")[0] not in BESIDE]
 NAMED = re.compile(r"bert_tf\.contrib\.[\w.]+:\w+")
-
-
-@pytest.mark.parametrize("path", CORE, ids=names(CORE))
-def test_nothing_imports_what_lies_beside(path):
-    for dotted in imported(path):
-        assert not is_in(inside_library(dotted) or "", BESIDE), dotted
 
 
 def test_tables_name_all_that_lies_beside():
@@ -132,22 +131,6 @@ def test_tables_name_all_that_lies_beside():
         defined = [getattr(each, "name", None) or re.split("[ :]", ast.unparse(each))[0] for each in top]
         assert name_in_module in defined, name
     assert {name.split(".")[2] for name in named} == {path.name for path in (ROOT / "bert_tf/contrib").glob("[!_]*/")}
-
-
-def uses(path, package):
-    return any(is_in(inside_library(dotted) or "", {package}) for dotted in imported(path))
-
-
-OF_CONTRIB = [path for path in BERT_TF if module_name(path).startswith("contrib.") and uses(path, "prepare")]
-PREPARE = [*(path for path in BERT_TF if module_name(path).startswith("prepare.")), *OF_CONTRIB]
-
-
-@pytest.mark.parametrize("path", PREPARE, ids=names(PREPARE))
-def test_preparation_uses_only_the_top_of_the_library(path):
-    for dotted in imported(path):
-        inside = inside_library(dotted)
-        assert inside is None or is_in(inside, FOR_PREPARE), dotted
-        assert dotted != "argparse", "a stage reads PreparationOptions"
 
 
 @pytest.mark.parametrize("path", ENTRIES, ids=names(ENTRIES))

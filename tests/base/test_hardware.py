@@ -1,19 +1,16 @@
-"""Cores by affinity and cgroup quotas, memory by cgroups, peaks of memory. (GPUs: launch/test_ranks.)"""
+"""Cores by affinity and cgroup quotas, memory by cgroups, peaks of memory. (GPUs: launch/test_launch_calls; what macOS
+lacks: programs/test_macos.)"""
 
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from bert_tf.base.machine import hardware
 from bert_tf.base.machine.hardware import count_cores, memory_limit
-from tests.processes import answer
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.processes import ROOT, answer
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +30,7 @@ def of_v1(quota):
 @pytest.mark.parametrize(
     "membership, files, find, expected",
     [
+        ("", {}, count_cores, 8),
         ("0::/job\n", {"job/cpu.max": "max 100000\n"}, count_cores, 8),
         ("0::/job\n", {"job/cpu.max": "250000 100000\n"}, count_cores, 2),
         ("0::/job\n", {"job/cpu.max": "50000 100000\n"}, count_cores, 1),
@@ -56,22 +54,15 @@ def test_limits_of_cgroups(tmp_path, membership, files, find, expected):
     assert find() == expected
 
 
-def test_without_cgroups_the_affinity_counts_and_without_that_all_cores(monkeypatch):
-    assert count_cores() == 8
-    monkeypatch.delattr(os, "sched_getaffinity")
-    monkeypatch.setattr(os, "cpu_count", lambda: 6)
-    assert count_cores() == 6
-
-
-def test_without_proc_the_state_of_a_process_comes_from_ps(monkeypatch):
-    with subprocess.Popen(["sleep", "60"]) as process:
-        states = [hardware.process_state(str(process.pid))]
-        monkeypatch.setattr(Path, "exists", lambda _: False)
-        states.append(hardware.process_state(str(process.pid)))
-        process.kill()
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # ended, and not yet asked for
-        states.append(hardware.process_state(str(process.pid)))
-    assert states in (["S", "S", "Z"], ["R", "S", "Z"]) and hardware.process_state(str(process.pid)) == ""
+def test_more_files_may_be_open_than_macos_allows_at_first():
+    limits = (
+        "import resource\nfrom bert_tf.base.machine.hardware import allow_open_files\n"
+        "for soft, wanted in ((256, 1024), (512, 300), (256, 9999)):\n"
+        "    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, 2000))\n"
+        "    allow_open_files(wanted)\n"
+        "    print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])\n"
+    )
+    assert answer(sys.executable, "-c", limits, cwd=ROOT).stdout.split() == ["1024", "512", "2000"]
 
 
 def test_a_process_has_its_own_peak_of_memory_and_not_that_of_the_one_which_started_it():

@@ -7,16 +7,14 @@ import json
 import os
 import re
 import sys
-from pathlib import Path
 
 import pytest
 
 from bert_tf.base.machine import launchers, software
-from tests.processes import answer
+from tests.processes import ROOT, answer
 from tests.refusals import refused
 from tests.stand_ins import nvidia_smi
 
-ROOT = Path(__file__).resolve().parents[2]
 # What the wheels' get_build_info() says, and an image that is built for later GPUs, too.
 WHEEL_2_15 = {"cuda_version": "12.2", "cuda_compute_capabilities": "sm_50 sm_60 sm_70 sm_75 compute_80".split()}
 WHEEL_2_17 = {"cuda_version": "12.3", "cuda_compute_capabilities": "sm_60 sm_70 sm_80 sm_89 compute_90".split()}

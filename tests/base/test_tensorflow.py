@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
 import pytest
 
 from bert_tf.base.xla_flags import configure_xla
-from tests.processes import answer
+from tests.processes import ROOT, answer
 
-ROOT = Path(__file__).resolve().parents[2]
 LEVEL, TRITON = "--xla_gpu_autotune_level=0", "--xla_gpu_enable_triton_gemm=false"
 PASSES = "--xla_disable_hlo_passes=reshape-mover"
 STAND_IN = """import os

@@ -12,10 +12,10 @@ import pytest
 
 from tests import exported
 from tests.docs.test_docs import blocks
+from tests.entity_data import columns
 from tests.google_checkpoints import write_encoder
-from tests.processes import answer
+from tests.processes import ROOT, answer
 
-ROOT = Path(__file__).resolve().parents[2]
 SET_UP = "bash scripts/setup.sh && source .venv/bin/activate\n"
 DISEASES = ("colon cancer", "asthma", "cystic fibrosis")
 
@@ -37,12 +37,9 @@ def write_abstracts(path: Path) -> None:
 def write_labelled(folder: Path) -> None:
     folder.mkdir()
     for name, count in (("train", 60), ("devel", 10), ("test", 20)):
-        sentences = []
-        for number in range(count):
-            first, *others = DISEASES[number % 3].split()
-            words = [("Gene", "O"), (str(number), "O"), (first, "B-Disease"), *((word, "I-Disease") for word in others)]
-            sentences.append("".join(f"{token}\t{label}\n" for token, label in words))
-        (folder / f"{name}.tsv").write_text("\n".join(sentences))
+        named = [(f"Gene {number}", DISEASES[number % 3]) for number in range(count)]
+        labels = ["O O B-Disease" + " I-Disease" * disease.count(" ") for _, disease in named]
+        (folder / f"{name}.tsv").write_text(columns(zip(map(" ".join, named), labels)))
 
 
 @pytest.mark.slow

@@ -1,15 +1,18 @@
 """The pages for people: links lead somewhere, commands can be typed, and generated tables are those of today.
 
 An indented block is commands for a shell; everything else stands in a fence with its language. Each page's blocks are
-really run by bash, one after the other, with stand-ins for the programs that write down how they were called; then each
-call is tried (`docs_commands.py`).
+really run by bash, one after the other, with stand-ins for the programs that write down how they were called. Then
+this file as a program tries each call as far as a test can: a plan (--plan, launchers under DRY_RUN=1) is made; of any
+other call the arguments are parsed by its program.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -19,8 +22,11 @@ import pytest
 
 from bert_tf.bert_config import BertConfig
 from bert_tf.launch.recipes import find_recipe
+from bert_tf.programs import prepare
+from bert_tf.programs.flags import parse_flags
 from bert_tf.programs.settings_page import TABLES
 from bert_tf.settings.declaration import settings_of
+from bert_tf.tasks.task import settings_classes
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
@@ -28,16 +34,8 @@ FENCE = re.compile(r"^```.*?^```\n", re.DOTALL | re.MULTILINE)
 # A line that shows the form of a command: <argument>, [a|b], [--option], or parts left out.
 FORM = re.compile(r"<[a-z]\w*>|\[[\w-]+(\|\w+)*\]|(^|[ =/])\.\.\.|\bNAME\b")
 PROMPT = re.compile(r"^\w*\$ ", re.MULTILINE)
-# What is called and cannot be tried here, and what it needs.
-NEEDS = {
-    "apptainer": "Apptainer",
-    "docker": "Docker",
-    "jupyter": "the notebooks' packages",
-    "make": "the tests' packages",
-    "onnx/bin/pip": "a package registry",
-    "onnx/bin/python": "tf2onnx",
-    ".venv/bin/dask": "a Dask cluster",
-}
+# What is called and cannot be tried here: it needs other programs, packages, a registry, a cluster.
+NEEDS = ("apptainer", "docker", "jupyter", "make", "onnx/bin/pip", "onnx/bin/python", ".venv/bin/dask")
 COREUTILS = ("basename", "cut", "grep", "sort", "uniq", "shuf")
 # `python -m` of other people's packages.
 MODULES_OF_OTHERS = ("pip", "pytest", "venv")
@@ -130,22 +128,17 @@ def calls_of(page: Path, sandbox: Path) -> list[tuple[list[str], dict[str, str]]
     calls = sandbox / f"calls_{page.name}"
     calls.mkdir()
     places = {"STAND_INS": str(sandbox / "stand_ins"), "CALLS": str(calls), "HOME": str(sandbox)}
-    done = subprocess.run(
-        ["/bin/bash", "-euo", "pipefail", "-c", script],
-        cwd=sandbox,
-        env={**places, "PATH": places["STAND_INS"]},
-        text=True,
-        capture_output=True,
-        stdin=subprocess.DEVNULL,
-        timeout=300,
-    )
+    command = ["/bin/bash", "-euo", "pipefail", "-c", script]
+    streams = dict(text=True, capture_output=True, stdin=subprocess.DEVNULL)
+    done = subprocess.run(command, cwd=sandbox, env={**places, "PATH": places["STAND_INS"]}, timeout=300, **streams)
     assert done.returncode == 0, f"{page.name}: {done.stderr}"
     found = []
     for record in sorted(calls.iterdir(), key=lambda path: path.stat().st_mtime_ns):
         words, _, variables = record.read_text().partition("\0\0")
-        environment = dict(item.split("=", 1) for item in variables.split("\0") if item)
-        known = {name: value for name, value in environment.items() if name not in (*places, "PATH", "PWD", "OLDPWD")}
-        found.append((words.split("\0"), {name: value for name, value in known.items() if not name.startswith("_")}))
+        environment = dict(item.split("=", 1) for item in variables.split("\0") if item and item[0] != "_")
+        for name in (*places, "PATH", "PWD", "OLDPWD"):
+            environment.pop(name, None)
+        found.append((words.split("\0"), environment))
     return found
 
 
@@ -159,7 +152,7 @@ def called_by_script(script: str, arguments: list[str]) -> list[str] | None:
 
 
 def what_to_try(words: list[str]) -> list[str] | None:
-    """A call as `docs_commands.py` takes it; None where that a script exists is all there is to see."""
+    """A call as `try_call` takes it; None where that a script exists is all there is to see."""
     program, arguments = words[0], words[1:]
     if program in NEEDS or program in COREUTILS:
         return None
@@ -186,7 +179,7 @@ def test_commands_can_be_typed(sandbox):
     assert len(calls) > 60
     once = list({json.dumps(call): call for call in calls}.values())
     done = subprocess.run(
-        [sys.executable, str(ROOT / "tests/docs_commands.py")],
+        [sys.executable, __file__],
         cwd=sandbox,
         env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"},
         input=json.dumps(once),
@@ -212,3 +205,55 @@ def test_forms_name_what_there_is(page):
         if names:
             launcher = programs[0].removeprefix("scripts/").removesuffix(".sh").removeprefix("run_")
             assert names == [argument.name for argument in find_recipe(launcher).arguments], form
+
+
+# --- The program ---------------------------------------------------------------------------------
+
+TASKS = {"pretraining": "pretraining", "squad": "squad", "classifier": "glue", "ner": "entities", "swag": "choices"}
+
+
+class Parsed(Exception):
+    """Raised in place of what a program would do with its arguments."""
+
+
+def try_call(words: list[str]) -> None:
+    program, arguments = words[0], words[1:]
+    if program == "data/bertPrep.py":
+        prepare.parse(arguments)
+    elif program.startswith("run_"):  # run_pretraining.py and the like
+        name = program[len("run_") : -len(".py")]
+        if parse_flags(words, "", *settings_classes(TASKS[name])).plan:
+            runpy.run_module(f"bert_tf.programs.{name}")["main"](words)
+    else:  # up to the arguments of a parser of argparse; launchers, which have none, to their end
+        sys.argv = arguments if program == "-m" else words
+        sys.path.insert(0, str((ROOT / program).parent))
+        run, place = (runpy.run_module, arguments[0]) if program == "-m" else (runpy.run_path, str(ROOT / program))
+        try:
+            run(place, run_name="__main__")
+        except Parsed:
+            pass
+        except SystemExit as ended:
+            if ended.code not in (0, None):
+                raise
+
+
+def main() -> None:
+    """Tries the calls of standard input (JSON: lists of [words, environment]); the first that is refused ends it.
+
+    One process for all, because TensorFlow is slow.
+    """
+    parse_args, clean = argparse.ArgumentParser.parse_args, dict(os.environ)
+
+    def stop_after_parsing(*arguments, **named):
+        raise Parsed(parse_args(*arguments, **named))
+
+    argparse.ArgumentParser.parse_args = stop_after_parsing
+    for words, environment in json.load(sys.stdin):
+        os.environ.clear()
+        os.environ.update({**clean, **environment})
+        print("+", *words, file=sys.stderr, flush=True)
+        try_call(words)
+
+
+if __name__ == "__main__":
+    main()

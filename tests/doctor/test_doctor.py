@@ -19,11 +19,9 @@ from bert_tf.doctor import machine, software
 from bert_tf.doctor.findings import OK, PROBLEM, WARNING, ask, problems, whole
 from bert_tf.doctor.machine import GB, Folder
 from tests.pretraining_data import write_manifest
-from tests.processes import answer
+from tests.processes import ROOT, answer
 from tests.refusals import refusal
 from tests.stand_ins import programs, write_program
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 from bert_tf.base.machine import launchers, software
@@ -20,6 +21,20 @@ VARIABLES = [
 
 def launch(recipe, typed):
     return find_recipe(recipe).launch(typed.split(), LaunchEnvironment(os.environ))
+
+
+# A program that starts another as ranks: how many, the folder of logs, what the ranks' Python runs.
+START_RANKS = """
+import os, pathlib, sys
+from bert_tf.launch.job import LaunchEnvironment, run
+sys.exit(run("it", sys.argv[3:], int(sys.argv[1]), pathlib.Path(sys.argv[2]), LaunchEnvironment(os.environ)))
+"""
+
+
+def processes_of(folder):
+    """The command lines that name a folder, of processes that still run."""
+    shown = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, errors="replace", check=True).stdout
+    return [line for line in shown.splitlines() if str(folder) in line]
 
 
 def values_of(output):

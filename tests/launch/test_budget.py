@@ -36,12 +36,11 @@ def started(tmp_path, monkeypatch):
         calls.append(flags)
         folder = Path(flags["model_dir"])
         (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-        events = [("start", {}), ("train", {"throughput_train": 1.0}), ("train", {"throughput_train": calls.rate})]
-        lines = [
-            {"event": name, "update": 0, "time_unix": 1e9 + 1800 * number, **more}
-            for number, (name, more) in enumerate([*events, ("end", {})])
-        ]
-        (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        rates = {1: {"throughput_train": 1.0}, 2: {"throughput_train": calls.rate}}
+        with open(folder / "metrics.jsonl", "w") as file:
+            for number, name in enumerate(("start", "train", "train", "end")):
+                line = {"event": name, "update": 0, "time_unix": 1e9 + 1800 * number, **rates.get(number, {})}
+                file.write(json.dumps(line) + "\n")
         (folder / "config.json").write_text("{}")
         return 0
 
@@ -86,24 +85,18 @@ def test_the_rate_is_measured_once_and_everything_follows_from_it(started, capsy
     assert "so_far = 0 updates in 1.50 of 10 hours; 0.00 between its 1 start(s) are not counted" in said
 
 
-def test_variables_go_before_the_preset(started, monkeypatch):
-    monkeypatch.setenv("PACKING", "0")
-    monkeypatch.setenv("DROPOUT", "0.1")
-    monkeypatch.setenv("NO_NEXT_SENTENCE", "0")
-    budget_of("24 mini")
-    for flags in started:
-        assert [flags[name] for name in ("packing", "no_next_sentence", "dropout")] == ["false", "false", "0.1"]
-
-
-def test_what_was_typed_goes_before_a_variable_and_the_measurement_scores_nothing(started, monkeypatch):
-    monkeypatch.setenv("DATASET", "another")
-    monkeypatch.setenv("EVAL_STEPS", "50")
-    monkeypatch.setenv("EARLY_STOPPING", "3")
+def test_variables_go_before_the_preset_and_what_was_typed_before_these(started, monkeypatch):
+    """And the measurement scores nothing."""
+    variables = {"PACKING": "0", "DROPOUT": "0.1", "NO_NEXT_SENTENCE": "0", "DATASET": "another"}
+    for name, value in {**variables, "EVAL_STEPS": "50", "EARLY_STOPPING": "3"}.items():
+        monkeypatch.setenv(name, value)
     budget_of("24 mini custom")
     measurement, training = started
+    for flags in started:
+        assert [flags[name] for name in ("packing", "no_next_sentence", "dropout")] == ["false", "false", "0.1"]
+        assert "/custom/training" in flags["input_files"]
     assert not {"eval_files", "eval_steps", "early_stopping"} & measurement.keys()
     assert (training["eval_steps"], training["early_stopping"]) == ("50.0", "3")
-    assert all("/custom/training" in flags["input_files"] for flags in started)
 
 
 @pytest.mark.parametrize(

@@ -271,6 +271,7 @@ def test_every_launcher_has_its_calls_and_a_script_of_its_name():
         ("4", "CUDA_VISIBLE_DEVICES=0,3,-1,1", "num_gpus is 4, but 2 GPU(s)"),
         ("8", "CUDA_VISIBLE_DEVICES=0,1,2,3,4", "num_gpus is 8, but 4 GPU(s)"),
         ("4", "CUDA_VISIBLE_DEVICES=", "device = CPU (4 rank(s)"),
+        ("8", "DEVICE=cpu", "device = CPU (8 rank(s)"),
     ],
 )
 def test_fewer_gpus_than_asked_for(call, tmp_path, monkeypatch, num_gpus, variables, said):

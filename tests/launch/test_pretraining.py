@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest
 
 from bert_tf.base.machine import software
 from bert_tf.launch import call, pretraining
-from bert_tf.launch.environment import LaunchEnvironment
 from bert_tf.launch.prepared_data import choose_data
 from tests.launch.helpers import flags_of, launch, prepare, prepare_tokens, values_of
 from tests.refusals import refused
@@ -23,44 +21,50 @@ LENGTHS = [(128, 20), (512, 80)]
 # --- Which data ----------------------------------------------------------------------------------
 
 
+def data_of(folder, dataset=None, data_format=None):
+    """What is chosen for both phases: dataset, lengths and format of each."""
+    chosen = choose_data(folder, dataset, LENGTHS, data_format)
+    return [(item.dataset, item.lengths, item.data_format) for item in chosen]
+
+
 def test_the_only_dataset_is_found_and_of_several_the_named_one(tmp_path):
     prepare(tmp_path, "sample")
-    prepare(tmp_path, "half", lengths=[(128, 20)])
-    chosen = choose_data(tmp_path, None, LENGTHS)
-    assert [(item.dataset, item.lengths) for item in chosen] == [("sample", (128, 20)), ("sample", (512, 80))]
+    prepare(tmp_path, "half", lengths=LENGTHS[:1])
+    assert data_of(tmp_path) == [("sample", (128, 20), "records"), ("sample", (512, 80), "records")]
     prepare(tmp_path, "wikicorpus_en")
     message = "2 sets of data, .* found below .*_20/sample .*_20/wikicorpus_en .*; choose by DATASET="
-    refused(message, choose_data, tmp_path, None, LENGTHS)
-    assert choose_data(tmp_path, "WikiCorpus_en", LENGTHS)[1].dataset == "wikicorpus_en"
-    prepare(tmp_path, lengths=[(128, 20)], parameters="_dupe_factor_9")
-    message = "2 sets of data, .*DATASET=sample; .*choose .* or move the folders"
-    refused(message, choose_data, tmp_path, "sample", LENGTHS)
+    refused(message, data_of, tmp_path)
+    assert data_of(tmp_path, "WikiCorpus_en")[1][0] == "wikicorpus_en"
+    prepare(tmp_path, lengths=LENGTHS[:1], parameters="_dupe_factor_9")
+    refused("2 sets of data, .*DATASET=sample; .*choose .* or move the folders", data_of, tmp_path, "sample")
 
 
 def test_errors_list_what_was_found(tmp_path):
-    refused("found below .*: nothing", choose_data, tmp_path, None, LENGTHS)
-    prepare(tmp_path, "sample", lengths=[(128, 20)])
+    refused("found below .*: nothing", data_of, tmp_path)
+    prepare(tmp_path, "sample", lengths=LENGTHS[:1])
     (tmp_path / "tfrecord/begun/sample/training").mkdir(parents=True)
     message = r"no sets of data.* DATASET=sample; found .*_20/sample \(128/20\).*no manifest"
-    refused(message, choose_data, tmp_path, "sample", LENGTHS)
-    prepare(tmp_path, lengths=[(512, 80)], sha="b")
-    refused("one vocabulary", choose_data, tmp_path, None, LENGTHS)
+    refused(message, data_of, tmp_path, "sample")
+    prepare(tmp_path, lengths=LENGTHS[1:], sha="b")
+    refused("one vocabulary", data_of, tmp_path)
 
 
 def test_token_files_serve_both_phases(tmp_path):
-    folder = prepare_tokens(tmp_path)
-    prepare(tmp_path, lengths=[(128, 20)])
-    assert [item.folder for item in choose_data(tmp_path, None, LENGTHS)] == [folder, folder]
+    prepare_tokens(tmp_path)
+    prepare(tmp_path, lengths=LENGTHS[:1])
+    assert data_of(tmp_path) == [("sample", None, "tokens")] * 2
     message = r"DATA_FORMAT=records; found below .*_20/sample \(128/20\), .*/sample \(all lengths\)"
-    refused(message, choose_data, tmp_path, None, LENGTHS, "records")
-    prepare(tmp_path, lengths=[(512, 80)])
-    message = r"2 sets of data.*; choose .* DATA_FORMAT=records\|tokens"
-    refused(message, choose_data, tmp_path, None, LENGTHS)
-    assert [item.lengths for item in choose_data(tmp_path, None, LENGTHS, "records")] == LENGTHS
-    assert choose_data(tmp_path, None, LENGTHS, "tokens")[1].folder == folder
+    refused(message, data_of, tmp_path, None, "records")
+    prepare(tmp_path, lengths=LENGTHS[1:])
+    refused(r"2 sets of data.*; choose .* DATA_FORMAT=records\|tokens", data_of, tmp_path)
+    assert data_of(tmp_path, None, "tokens") == [("sample", None, "tokens")] * 2
+    assert [lengths for _, lengths, _ in data_of(tmp_path, None, "records")] == LENGTHS
 
 
 # --- Running -------------------------------------------------------------------------------------
+
+
+calls = []  # the flags of each start of a program so far, in a test
 
 
 @pytest.fixture
@@ -71,8 +75,7 @@ def folder(tmp_path, monkeypatch):
         flags = flags_of(command)
         model_dir = Path(flags["model_dir"])
         model_dir.mkdir(parents=True, exist_ok=True)
-        with open(model_dir.parent / "calls.jsonl", "a") as file:
-            file.write(json.dumps(flags) + "\n")
+        calls.append(flags)
         if code := int(os.environ.get("STAND_IN_CODE", "0")):
             return code
         (model_dir / "config.json").write_text("{}")
@@ -83,6 +86,7 @@ def folder(tmp_path, monkeypatch):
             (model_dir / "eval_results.txt").write_text(f"loss = 1.0\nglobal_step = {flags['num_train_steps']}\n")
         return 0
 
+    calls.clear()
     monkeypatch.setattr(call, "run", run)
     monkeypatch.setattr(pretraining.Pretraining, "results", lambda *_: [])
     monkeypatch.setenv("RESULTS_DIR", str(tmp_path / "run"))
@@ -90,14 +94,8 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def calls(folder):
-    """The flags of each start of a program so far."""
-    file = folder / "run/calls.jsonl"
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-
-
-def run_folders(folder):
-    return [Path(flags["model_dir"]).name for flags in calls(folder)]
+def run_folders():
+    return [Path(flags["model_dir"]).name for flags in calls]
 
 
 def lamb(typed=SMALL):
@@ -110,16 +108,16 @@ def phase(number, typed=SMALL):
 
 def test_both_phases_run_and_a_repetition_does_nothing(folder, capfd):
     assert lamb() == 0
-    first, second = calls(folder)
+    first, second = calls
     assert second["init_checkpoint"] == str(folder / "run/phase_1") and "use_horovod" not in first
     assert (second["num_train_steps"], second["max_seq_length"], second["learning_rate"]) == ("2", "512", "0.001")
     assert lamb() == 0
-    assert len(calls(folder)) == 2
+    assert len(calls) == 2
     assert "phase 1: finished already" in capfd.readouterr().out
     (damaged,) = folder.glob("run/phase_2/checkpoints/ckpt-*/manifest.json")
     damaged.write_text("no longer one")
     assert lamb() == 0
-    assert run_folders(folder) == ["phase_1", "phase_2", "phase_2"], "a damaged last checkpoint is made again"
+    assert run_folders() == ["phase_1", "phase_2", "phase_2"], "a damaged last checkpoint is made again"
 
 
 def test_continued_pretraining_starts_from_a_checkpoint(folder, monkeypatch):
@@ -128,7 +126,7 @@ def test_continued_pretraining_starts_from_a_checkpoint(folder, monkeypatch):
     (folder / "google").mkdir()
     (folder / "google/bert_model.ckpt.index").touch()
     assert lamb() == 0
-    starts = [flags["init_checkpoint"] for flags in calls(folder)]
+    starts = [flags["init_checkpoint"] for flags in calls]
     assert starts == [os.path.abspath("google/bert_model.ckpt"), str(folder / "run/phase_1")]
     monkeypatch.delenv("INIT_CHECKPOINT")
     refused("init_checkpoint: '.*google/bert_model.ckpt' there, None now", lamb)
@@ -141,8 +139,8 @@ def test_what_changes_the_rows_is_passed_on_and_belongs_to_the_plan(folder, monk
     monkeypatch.setenv("DATA_FORMAT", "records" if name == "packing" else "")
     monkeypatch.setenv(name.upper(), "1")
     assert lamb() == 0
-    assert all(flags[name] == "true" for flags in calls(folder))
-    assert (calls(folder)[0]["input_files"] == f"{tokens}/training") == (name == "no_next_sentence")
+    assert all(flags[name] == "true" for flags in calls)
+    assert (calls[0]["input_files"] == f"{tokens}/training") == (name == "no_next_sentence")
     monkeypatch.setenv("DATA_FORMAT", "records" if name == "packing" else "tokens")
     monkeypatch.delenv(name.upper())
     refused(f"{name}: True there, False now", lamb)
@@ -154,14 +152,12 @@ def test_variables_of_the_programs_are_passed_on(folder, monkeypatch):
     """The CPU can be asked for where there are GPUs; the hours are those of all phases."""
     monkeypatch.setenv("PATH", nvidia_smi(folder / "bin", "a", "b"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    given = {"ALLOW_MISSING_WEIGHTS": "1", "RECOMPUTE": "true", "MAX_EVAL_STEPS": "0", "DEVICE": "cpu"}
+    given = {"ALLOW_MISSING_WEIGHTS": "true", "RECOMPUTE": "true", "MAX_EVAL_STEPS": "0", "DEVICE": "cpu"}
     for name, value in {**given, "MAX_HOURS": "1.5"}.items():
         monkeypatch.setenv(name, value)
-    assert LaunchEnvironment(os.environ).num_gpus == 0
     assert lamb() == 0
-    passed_on = {"allow_missing_weights": "true", "recompute": "true", "max_eval_steps": "0", "device": "cpu"}
-    assert all(passed_on.items() <= flags.items() for flags in calls(folder))
-    first, second = (float(flags["max_hours"]) for flags in calls(folder))
+    assert all(flags[name.lower()] == value for flags in calls for name, value in given.items())
+    first, second = (float(flags["max_hours"]) for flags in calls)
     assert 1.4 < second <= first <= 1.5
 
 
@@ -190,7 +186,7 @@ def test_recipes_of_one_phase(folder, monkeypatch, name, typed, run_folder, expe
     if "pubmed" in name:
         monkeypatch.setenv("INIT_CHECKPOINT", "weights" if typed == PUBMED else "another")
     assert launch(name, typed) == 0
-    (flags,) = calls(folder)
+    (flags,) = calls
     *pairs, length, num_predictions = expected.split()
     assert dict(pair.split("=") for pair in pairs).items() <= flags.items()
     assert (flags["max_seq_length"], flags["max_predictions_per_seq"]) == (length, num_predictions)
@@ -202,11 +198,11 @@ def test_other_arguments_are_refused_with_the_difference(folder, monkeypatch):
     assert lamb() == 0
     changed = SMALL.replace("1e-3", "2e-3", 1)
     refused("learning_rate_phase1: 0.001 there, 0.002 now", lamb, changed)
-    monkeypatch.setenv("CONTINUE_WITH_CHANGES", "1")
     (folder / "run/phase_1/eval_results.txt").unlink()
-    assert lamb(changed) == 0
-    assert calls(folder)[-1]["continue_with_changes"] == "true"
-    monkeypatch.delenv("CONTINUE_WITH_CHANGES")
+    with monkeypatch.context() as patch:
+        patch.setenv("CONTINUE_WITH_CHANGES", "1")
+        assert lamb(changed) == 0
+    assert calls[-1]["continue_with_changes"] == "true"
     for content in ("", "[]"):
         (folder / "run/plan.json").write_text(content)
         refused("plan.json (is|holds) .*; delete it", lamb)
@@ -216,7 +212,7 @@ def test_a_batch_size_to_be_found_counts_as_one_in_the_global_batch(folder, monk
     """The accumulation argument then holds the rank's sequences in an update. With packing it is refused."""
     typed = SMALL.replace("4 2", "auto auto", 1).replace("1 2 tiny", "4 4 tiny")
     assert lamb(typed) == 0
-    for flags in calls(folder):
+    for flags in calls:
         assert (flags["train_batch_size"], flags["global_batch_size"]) == ("auto", "4")
         assert "num_accumulation_steps" not in flags
     monkeypatch.setenv("PACKING", "1")
@@ -235,7 +231,7 @@ def test_phases_one_by_one(folder, monkeypatch, capfd):
     assert phase(1) == 0
     refused("train_batch_size_phase1: 4 there, 5 now", phase, 2, SMALL.replace("4 2", "5 2"))
     assert phase(2, SMALL.replace("4 2", "4 1")) == 0
-    assert run_folders(folder) == ["phase_1", "phase_2"]
+    assert run_folders() == ["phase_1", "phase_2"]
     refused("train_batch_size_phase2: 1 there, 2 now", phase, 2)
 
 
@@ -253,30 +249,29 @@ def test_without_a_test_split_there_is_training_and_no_evaluation(folder, capfd)
         file.unlink()
     assert lamb() == 0
     assert "evaluation = none, because the dataset has no test split" in capfd.readouterr().out
-    assert not any("eval" in name for flags in calls(folder) for name in flags if name != "eval_batch_size")
+    assert not any("eval" in name for flags in calls for name in flags if name != "eval_batch_size")
     assert lamb() == 0
-    assert len(calls(folder)) == 2, "phases are finished by their checkpoints"
+    assert len(calls) == 2, "phases are finished by their checkpoints"
 
 
 def test_a_phase_goes_on_that_was_killed_in_its_evaluation_or_has_not_reached_its_end(folder):
     assert phase(1) == 0
     (folder / "run/phase_1/eval_results.txt").unlink()
     assert phase(2) == lamb() == 0
-    assert run_folders(folder) == ["phase_1", "phase_2", "phase_1"]
+    assert run_folders() == ["phase_1", "phase_2", "phase_1"]
     (folder / "run/phase_1/checkpoints/ckpt-00000018").rename(folder / "run/phase_1/checkpoints/ckpt-00000017")
     assert lamb() == 0
-    assert len(calls(folder)) == 4
+    assert len(calls) == 4
 
 
 def test_a_start_that_was_refused_does_not_bind_the_next_one(folder, monkeypatch):
     """By the launcher, which sees that there is no checkpoint, or by the program, before it binds its folder."""
-    monkeypatch.setenv("INIT_CHECKPOINT", str(folder / "gogle"))
-    refused("INIT_CHECKPOINT=.*gogle: there is no checkpoint", lamb)
-    (folder / "gogle").mkdir()
-    monkeypatch.setenv("STAND_IN_CODE", "2")
-    assert lamb() == 2
-    monkeypatch.delenv("INIT_CHECKPOINT")
-    monkeypatch.delenv("STAND_IN_CODE")
+    with monkeypatch.context() as patch:
+        patch.setenv("INIT_CHECKPOINT", str(folder / "gogle"))
+        refused("INIT_CHECKPOINT=.*gogle: there is no checkpoint", lamb)
+        (folder / "gogle").mkdir()
+        patch.setenv("STAND_IN_CODE", "2")
+        assert lamb() == 2
     assert lamb() == 0
 
 

@@ -37,19 +37,17 @@ exit $code
 
 
 @pytest.fixture
-def job(tmp_path, monkeypatch):
+def job(tmp_path):
     """Environment variables of a job of two nodes with stand-ins for srun and scontrol, and with Pyxis."""
     prepare(tmp_path / "data")
-    path = programs(tmp_path, srun=SRUN, scontrol='echo "scontrol $*" >>"$CALLS"')
+    folders = {"CALLS": "calls", "DATA_DIR": "data", "RESULTS_DIR": "run"}
     return {
         **{name: value for name, value in os.environ.items() if name not in VARIABLES},
         **SMALL,
-        "CALLS": str(tmp_path / "calls"),
+        **{name: str(tmp_path / folder) for name, folder in folders.items()},
         "CONTAINER_IMAGE": "nvcr.io#nvidia/tensorflow:24.03-tf2-py3",
         "CUDA_VISIBLE_DEVICES": "",
-        "DATA_DIR": str(tmp_path / "data"),
-        "PATH": path,
-        "RESULTS_DIR": str(tmp_path / "run"),
+        "PATH": programs(tmp_path, srun=SRUN, scontrol='echo "scontrol $*" >>"$CALLS"'),
         "SAVED": "",
         "SLURM_JOB_ID": "7",
         "SLURM_JOB_NUM_NODES": "2",
@@ -61,11 +59,6 @@ def job(tmp_path, monkeypatch):
 def start(job, **variables):
     streams = dict(text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     return subprocess.Popen(["bash", str(ROOT / "run.sub")], env={**job, **variables}, **streams)
-
-
-def calls(job):
-    file = Path(job["CALLS"])
-    return file.read_text().splitlines() if file.exists() else []
 
 
 def test_phase_2_takes_from_phase_1_what_is_not_typed(tmp_path):
@@ -95,23 +88,7 @@ def test_where_nothing_is_started(job, changed, code, said):
     program = start({name: value for name, value in {**job, **changed}.items() if value is not None})
     output, errors = program.communicate(timeout=300)
     assert (program.returncode, errors.count("\n")) == (code, code // 2) and (errors or output).startswith(said)
-    assert not calls(job) and not Path(job["RESULTS_DIR"]).exists()
-
-
-def test_ranks_in_a_container(job):
-    program = start(job, CONTAINER_MOUNTS="/raid/weights:/weights")
-    output, errors = program.communicate(timeout=300)
-    assert program.returncode == 0, output + errors
-    (call,) = calls(job)
-    data, results = job["DATA_DIR"], job["RESULTS_DIR"]
-    for part in (
-        "--ntasks=4 --ntasks-per-node=2 ",
-        f" --container-image={job['CONTAINER_IMAGE']} ",
-        f" --container-mounts={ROOT}:{ROOT},{data}:{data},{results}:{results},/raid/weights:/weights ",
-        f" --container-workdir={ROOT} python3 -m bert_tf.launch.rank ",
-        " python3 -m bert_tf.programs.pretraining ",
-    ):
-        assert part in call
+    assert not Path(job["CALLS"]).exists() and not Path(job["RESULTS_DIR"]).exists()
 
 
 def test_a_container_needs_what_writes_the_report_outside_of_it(job, monkeypatch):
@@ -123,17 +100,29 @@ def test_a_container_needs_what_writes_the_report_outside_of_it(job, monkeypatch
 @pytest.mark.parametrize(
     "sent, saved, code, requeued",
     [
+        (None, "", 0, []),
         (signal.SIGUSR1, "ckpt-00000005", 75, ["scontrol requeue 7"]),
         (signal.SIGTERM, "ckpt-00000005", 75, []),  # cancelled, or Slurm puts it back by itself
         (signal.SIGUSR1, ".", 2, []),  # the next start would get no further
     ],
 )
-def test_ahead_of_the_time_limit_the_job_goes_back_into_the_queue(job, sent, saved, code, requeued):
-    program = start(job, SAVED=saved)
+def test_ranks_in_a_container_and_ahead_of_the_time_limit_back_into_the_queue(job, sent, saved, code, requeued):
+    program = start(job, SAVED=saved, CONTAINER_MOUNTS="/raid/weights:/weights")
     while program.poll() is None and not list(Path(job["RESULTS_DIR"]).glob("phase_1/logs/*/rank_0.log")):
         time.sleep(0.05)
-    program.send_signal(sent)
+    if sent:
+        program.send_signal(sent)
     output, errors = program.communicate(timeout=300)
     assert program.returncode == code, output + errors
-    assert calls(job)[1:] == requeued
     assert ("this start has saved nothing" in errors) == (code == 2)
+    srun, *others = Path(job["CALLS"]).read_text().splitlines()
+    assert others == requeued
+    data, results = job["DATA_DIR"], job["RESULTS_DIR"]
+    for part in (
+        "--ntasks=4 --ntasks-per-node=2 ",
+        f" --container-image={job['CONTAINER_IMAGE']} ",
+        f" --container-mounts={ROOT}:{ROOT},{data}:{data},{results}:{results},/raid/weights:/weights ",
+        f" --container-workdir={ROOT} python3 -m bert_tf.launch.rank ",
+        " python3 -m bert_tf.programs.pretraining ",
+    ):
+        assert part in srun

@@ -16,7 +16,7 @@ import pytest
 
 from bert_tf.base.machine import software
 from tests.jobs import events
-from tests.launch.test_ranks import processes_of
+from tests.launch.helpers import START_RANKS, processes_of
 from tests.pretraining_data import write_dataset
 from tests.training.test_training import ROOT, command, wait_for, weights
 
@@ -28,11 +28,6 @@ pytestmark = [
 PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
 TOOLS = ("ip", "ssh", "ssh-keygen", "sshd", "unshare")
 NUM_UPDATES = 100
-LAUNCH = """
-import os, pathlib, sys
-from bert_tf.launch.job import LaunchEnvironment, run
-sys.exit(run("training", sys.argv[2:], 2, pathlib.Path(sys.argv[1]), LaunchEnvironment(os.environ)))
-"""
 # What the documents promise: all ranks have ended.
 LIMIT_SECS = 60
 REASONS = {
@@ -85,7 +80,7 @@ class Hosts:
         environ.update(PATH=f"{self.folder}:{PATH}", PYTHONPATH=str(ROOT))
         logs = model_dir / "logs" / str(time.time_ns())
         streams = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        return self.on(0, [sys.executable, "-c", LAUNCH, logs, *arguments], env=environ, **streams)
+        return self.on(0, [sys.executable, "-c", START_RANKS, 2, logs, *arguments], env=environ, **streams)
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,7 @@
 """A seeded fuzzer over what people type and write: flags, positional arguments, variables and JSON files.
 
 Whatever it is, it works or is refused in one line by a `UserError`, which the programs turn into ``error: ...`` and
-exit code 2 (tests/programs/test_command_line.py). FUZZ_CASES sets how many: 60 by default,
-of the programs a third.
+exit code 2 (test_command_line.py). FUZZ_CASES sets how many: 60 by default, of the programs a third.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import os
 import random
 import re
 import shutil
-from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -29,10 +28,9 @@ from tests.entity_data import columns
 from tests.entity_data import write_model as write_entity_model
 from tests.fuzz_program import answers
 from tests.glue_data import write_cola, write_lines, write_model
-from tests.pretraining_data import TINY, write_dataset
+from tests.pretraining_data import write_dataset
 from tests.squad_data import write_squad
 
-ROOT = Path(__file__).resolve().parents[2]
 TASKS = {"classifier": "glue", "ner": "entities", "squad": "squad", "swag": "choices"}  # by their programs
 PROGRAMS = {"pretraining": PRETRAINING, **{program: settings_classes(task) for program, task in TASKS.items()}}
 NUM_CASES = int(os.environ.get("FUZZ_CASES", "60"))
@@ -59,22 +57,17 @@ VARIABLES = [each.variable for each in with_variable(*SETTINGS) if each.variable
 @pytest.mark.parametrize("recipe", [name for name in find_recipes() if find_recipe(name).arguments])
 def test_positional_arguments_and_variables(recipe, tmp_path, monkeypatch, capfd):
     chooser = random.Random(recipe)
-    arguments = find_recipe(recipe).arguments
+    monkeypatch.chdir(tmp_path)
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
+    fixed = {"CUDA_VISIBLE_DEVICES": "", "DRY_RUN": "1", "DATA_DIR": str(tmp_path)}
     for _ in range(NUM_CASES):
-        typed = [argument.default for argument in arguments]
+        typed = [argument.default for argument in find_recipe(recipe).arguments]
         for _ in range(chooser.randint(0, 2)):
             typed[chooser.randrange(len(typed))] = chooser.choice(TEXTS)
         typed = typed[: chooser.randint(0, len(typed))] + [chooser.choice(TEXTS)] * (chooser.random() < 0.1)
         variables = {name: chooser.choice(TEXTS) for name in chooser.sample(VARIABLES, chooser.randint(0, 2))}
-        with monkeypatch.context() as patch:
-            patch.chdir(tmp_path)
-            patch.setenv("CUDA_VISIBLE_DEVICES", "")
-            patch.setenv("DRY_RUN", "1")
-            patch.setenv("DATA_DIR", str(tmp_path))
-            for name, text in variables.items():
-                patch.setenv(name, text.replace("\x00", ""))
+        with mock.patch.dict(os.environ, {**fixed, **variables}):
             try:
                 code, message = launch.__wrapped__(["launch", recipe, *typed]), ""
             except Exception as raised:
@@ -84,15 +77,6 @@ def test_positional_arguments_and_variables(recipe, tmp_path, monkeypatch, capfd
         assert is_refusal(code, message), (typed, variables, message)
     capfd.readouterr()
     assert not any(tmp_path.iterdir()), "a dry run leaves nothing"
-
-
-@pytest.mark.parametrize("junk", JUNK)
-def test_manifests_of_prepared_records(tmp_path, junk):
-    folder = tmp_path / "tfrecord" / "parameters" / "sample"
-    (folder / "training").mkdir(parents=True)
-    for text in (junk, f'{{"arguments": {junk}, "vocab": {junk}}}'):
-        (folder / "manifest.json").write_text(text, encoding="latin-1")
-        assert find_data(tmp_path) == ([], [folder])
 
 
 # --- Programs ------------------------------------------------------------------------------------
@@ -110,23 +94,32 @@ def spelled(flags):
     return [f"--{name}={value}" for name, value in flags.items() if value is not None]
 
 
+# What is right as far as anybody can tell, and takes memory for it.
+SLOW = ("plan", "train_batch_size", "num_accumulation_steps", "eval_batch_size")
+
+
 def mutated(chooser, flags, names):
     """The flags with up to three of `names` set to something else."""
     changes = {name: chooser.choice(TEXTS) for name in chooser.sample(names, chooser.randint(1, 3))}
-    return {**flags, **{name: text for name, text in changes.items() if not is_slow(name, text)}}
+    return {**flags, **{name: text for name, text in changes.items() if name not in SLOW or len(text) < 3}}
 
 
-def is_slow(name, text):
-    """What is right as far as anybody can tell, and takes memory for it."""
-    return name in ("plan", "train_batch_size", "num_accumulation_steps", "eval_batch_size") and len(text) > 2
+# The flags of each program that are right besides those of the model.
+OWN = {
+    "pretraining": "input_files=training eval_files=test num_train_steps=20 max_predictions_per_seq=3",
+    "squad": "train_file=squad.json predict_file=squad.json doc_stride=12 max_query_length=10 max_seq_length=48 "
+    "version_2_with_negative=true",
+    "classifier": "task_name=CoLA data_dir=.",
+    "ner": "train_file=train.tsv predict_file=train.tsv train_batch_size=4",
+    "swag": "train_file=train.csv predict_file=train.csv train_batch_size=4",
+}
 
 
 @pytest.fixture(scope="module")
 def right(tmp_path_factory):
-    """A folder with a small model and its files, and the flags that are right, for each program."""
+    """The flags that are right for each program, with a small model and its files in a folder."""
     folders = {name: tmp_path_factory.mktemp(name) for name in PROGRAMS}
     write_dataset(folders["pretraining"])
-    (folders["pretraining"] / "bert_config.json").write_text(TINY.to_json())
     write_squad(folders["squad"])
     write_model(folders["classifier"])
     write_cola(folders["classifier"])
@@ -137,20 +130,13 @@ def right(tmp_path_factory):
     (folders["ner"] / "train.tsv").write_text(columns())
     choice_data.write_model(folders["swag"])
     choice_data.write(folders["swag"] / "train.csv", choice_data.swag(choice_data.make_questions(1, 8)))
-    own = {
-        "pretraining": "input_files=training eval_files=test num_train_steps=20 max_predictions_per_seq=3",
-        "squad": "train_file=squad.json predict_file=squad.json doc_stride=12 max_query_length=10 max_seq_length=48 "
-        "version_2_with_negative=true",
-        "classifier": "task_name=CoLA data_dir=.",
-        "ner": "train_file=train.tsv predict_file=train.tsv train_batch_size=4",
-        "swag": "train_file=train.csv predict_file=train.csv train_batch_size=4",
-    }
     flags = {}
     for name, folder in folders.items():
-        files = {} if name == "pretraining" else {"vocab_file": folder / "vocab.txt"}
-        flags[name] = {"bert_config_file": folder / "bert_config.json", **files, "max_seq_length": 16}
-        for flag, value in (pair.split("=") for pair in own[name].split()):
-            flags[name][flag] = folder / value if (folder / value).exists() else value
+        files = ["bert_config_file", *(["vocab_file"] if name != "pretraining" else [])]
+        paths = dict(zip(files, (folder / "bert_config.json", folder / "vocab.txt")))
+        own = dict(pair.split("=") for pair in OWN[name].split())
+        own = {flag: folder / value if (folder / value).exists() else value for flag, value in own.items()}
+        flags[name] = {**paths, "max_seq_length": 16, **own}
     return flags
 
 
@@ -200,15 +186,14 @@ def test_a_mistake_in_the_flags_is_named(right, name, tmp_path):
     assert not list(tmp_path.glob("*/checkpoints"))
 
 
-def flags_to_change(*classes):
-    unlike = ("model_dir", "use_horovod", "max_hours", "dllog_path")  # of which any value may be right
-    return [each.name for each in settings_of(*classes) if each.is_flag and each.name not in unlike] + ["no_such_flag"]
+UNLIKE = ("model_dir", "use_horovod", "max_hours", "dllog_path")  # of which any value may be right
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(PROGRAMS))
 def test_flags_of_programs(right, name, tmp_path):
-    chooser, flags = random.Random(name), flags_to_change(*PROGRAMS[name])
+    chooser, settings = random.Random(name), settings_of(*PROGRAMS[name])
+    flags = [*(each.name for each in settings if each.is_flag and each.name not in UNLIKE), "no_such_flag"]
     places = [{**right[name], "model_dir": tmp_path / str(number)} for number in range(NUM_PROGRAM_CASES + 1)]
     given = check(f"run_{name}", [spelled(places[0]), *(spelled(mutated(chooser, each, flags)) for each in places[1:])])
     assert given[0] == [0, ""], "what is right is not refused"
@@ -230,40 +215,32 @@ def changed_leaf(chooser, content):
 def junk_files(chooser, file, folder, count):
     """Copies of a JSON file that hold something else, a folder of that name among them."""
     good = json.loads(file.read_text(encoding="utf-8"))
-    texts = [*JUNK, *(json.dumps(changed_leaf(chooser, good)) for _ in range(count))]
-    for number, text in enumerate(texts):
+    for number, text in enumerate([*JUNK, *(json.dumps(changed_leaf(chooser, good)) for _ in range(count)), None]):
         bad = folder / str(number) / file.name
         bad.parent.mkdir(parents=True)
-        bad.write_text(text, encoding="latin-1")
+        if text is None:
+            bad.mkdir()
+        else:
+            bad.write_text(text, encoding="latin-1")
         yield bad
-    directory = folder / "directory" / file.name
-    directory.mkdir(parents=True)
-    yield directory
-
-
-def is_small(config_file):
-    """Whether a model of this configuration, if it is one, can be made here."""
-    return str(10**30) not in (config_file.read_text(encoding="latin-1") if config_file.is_file() else "")
 
 
 @pytest.mark.slow
 def test_json_files_of_pretraining(right, tmp_path):
     chooser, flags, count = random.Random(3), right["pretraining"], NUM_PROGRAM_CASES // 3
-    lines = [
-        spelled({**flags, "bert_config_file": bad, "model_dir": bad.parent / "run"})
-        for bad in junk_files(chooser, flags["bert_config_file"], tmp_path / "config", count)
-        if is_small(bad)
-    ]
-    begun = tmp_path / "begun"
+    lines, begun = [], tmp_path / "begun"
+    for bad in junk_files(chooser, flags["bert_config_file"], tmp_path / "config", count):
+        if not (bad.is_file() and str(10**30) in bad.read_text(encoding="latin-1")):  # a model that cannot be made here
+            lines.append(spelled({**flags, "bert_config_file": bad, "model_dir": bad.parent / "run"}))
     check("run_pretraining", [spelled({**flags, "model_dir": begun})])
     for bad in junk_files(chooser, begun / "config.json", tmp_path / "runs", count):
         lines.append(spelled({**flags, "model_dir": bad.parent}))
         lines.append(spelled({"model_dir": bad.parent, "replay_update": 1}))
     records = flags["input_files"].parent
-    for bad in junk_files(chooser, records / "manifest.json", tmp_path / "records", 0):
-        if bad.is_file():
-            shutil.copytree(records / "training", bad.parent / "training")
-            lines.append(spelled({**flags, "input_files": bad.parent / "training", "model_dir": bad.parent / "run"}))
+    for bad in junk_files(chooser, records / "manifest.json", tmp_path / "tfrecord/x", count):
+        shutil.copytree(records / "training", bad.parent / "training")
+        lines.append(spelled({**flags, "input_files": bad.parent / "training", "model_dir": bad.parent / "run"}))
+    find_data(tmp_path)
     check("run_pretraining", lines)
 
 

@@ -4,15 +4,13 @@ import json
 import random
 import shutil
 import sys
-from pathlib import Path
 
 import pytest
 
 from scripts import own_files
-from tests.processes import answer
+from tests.processes import ROOT, answer
 from tests.refusals import refusal
 
-ROOT = Path(__file__).resolve().parents[2]
 PRETRAINING = """echo "$DATASET $*" >>calls
 mkdir -p "$RESULTS_DIR"/phase_{1,2}
 echo "loss = 1.23456" | tee "$RESULTS_DIR"/phase_{1,2}/eval_results.txt >/dev/null

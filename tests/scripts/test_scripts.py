@@ -2,16 +2,14 @@
 
 import re
 import sys
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 
-from tests.processes import answer
+from tests.processes import ROOT, answer
 from tests.refusals import refusal
 from tests.stand_ins import programs
 
-ROOT = Path(__file__).resolve().parents[2]
 # Those that only another script sources, or a user's bash.
 SOURCED = ("paths.sh", "docker.sh", "unknown.sh", "pretrain_config.sh", "squad_config.sh")
 SCRIPTS = sorted(
