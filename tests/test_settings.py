@@ -56,6 +56,10 @@ def test_bad_model_configuration_names_file_and_rule(tmp_path, change, words):
     refused(f"{path}.*{words}|{words}.*{path}", BertConfig.from_json_file, path)
 
 
+def test_what_is_no_object_is_refused():
+    refused("config.json: must be a JSON object with the model's sizes", BertConfig.from_dict, [1], "config.json")
+
+
 def test_identity_does_not_depend_on_the_split():
     one = PretrainingConfig(**TRAIN)
     split = dict(train_batch_size=64, num_accumulation_steps=1, num_ranks=1, learning_rate=2e-3)

@@ -8,9 +8,6 @@ import pytest
 
 from bert_tf.bert_config import BertConfig
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
-from tests.contrib.biomedical.chemprot_data import write_files
-from tests.entity_data import columns
-from tests.glue_data import write_cola
 from tests.launch.helpers import flags_of, launch
 from tests.refusals import refused
 
@@ -19,20 +16,22 @@ GLUE = "CoLA 4 2e-5 fp32 false 1 16 64 tiny 1.5 0.2 {}"
 BIOBERT = "{} 4 2e-5 true fp32 false 1 16 tiny 6 1.5"
 
 
+# Of which the launchers only ask whether they are there.
+FILES = """
+train-v2.0.json dev-v2.0.json glue/CoLA/train.tsv glue/CoLA/dev.tsv glue/CoLA/test.tsv BC5CDR/chem/train.tsv
+BC5CDR/chem/devel.tsv BC5CDR/chem/test.tsv ChemProt/train.tsv ChemProt/dev.tsv ChemProt/test.tsv
+"""
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """The tasks' files, and a checkpoint of the tiny model by its files' names in `tiny`."""
+    """The tasks' files, and a checkpoint of the tiny model, by their names, in `data` and in `tiny`."""
     data = tmp_path / "data"
-    write_cola(data / "glue/CoLA")
-    write_files(data / "BC5CDR/chem", {f"{name}.tsv": b"" for name in ("train", "devel", "test")})
-    (data / "BC5CDR/chem/train.tsv").write_text(columns())
-    write_files(data / "ChemProt", dict.fromkeys(("train.tsv", "dev.tsv", "test.tsv"), b""))
-    for split in ("train", "dev"):
-        (data / f"{split}-v2.0.json").write_text("{}")
+    for file in (*(data / name for name in FILES.split()), tmp_path / "tiny/bert_model.ckpt.index"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
     (data / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, *map(str, range(45))]) + "\n")
-    (tmp_path / "tiny").mkdir()
     (tmp_path / "tiny/bert_config.json").write_text(BertConfig.preset("tiny", 50).to_json())
-    (tmp_path / "tiny/bert_model.ckpt.index").touch()
     places = {"RESULTS_DIR": tmp_path / "results", "SQUAD_DIR": data, "GLUE_DIR": data / "glue", "BIOBERT_DIR": data}
     for name, value in {**places, "DEVICE": "cpu"}.items():
         monkeypatch.setenv(name, str(value))
