@@ -33,7 +33,9 @@ sys.exit(run("it", sys.argv[3:], int(sys.argv[1]), pathlib.Path(sys.argv[2]), La
 
 def processes_of(folder):
     """The command lines that name a folder, of processes that still run."""
-    shown = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, errors="replace", check=True).stdout
+    shown = subprocess.run(
+        ["ps", "-ww", "-eo", "args"], capture_output=True, text=True, errors="replace", check=True
+    ).stdout
     return [line for line in shown.splitlines() if str(folder) in line]
 
 

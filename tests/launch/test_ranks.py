@@ -213,6 +213,14 @@ def test_signals_reach_the_ranks_and_their_code_comes_back(tmp_path, number, pre
     assert process.wait(timeout=30) == STOPPED_EXIT_CODE
 
 
+def test_ranks_end_with_the_launcher(tmp_path):
+    process = start_launcher(tmp_path, "import time\nprint('ready', flush=True)\ntime.sleep(60)\n")
+    assert process.stdout.readline() == "ready\n" and processes_of(tmp_path)
+    process.kill()
+    process.wait()
+    wait_for(lambda: not processes_of(tmp_path))
+
+
 def watch(monkeypatch, child, folder, name):
     """How a rank ends that is looked at every 50 ms."""
     monkeypatch.setattr(wrapper, "WATCH_SECS", 0.05)
