@@ -72,10 +72,12 @@ def open_model(model_file: str | Path, casing: Casing) -> HuggingFaceTokenizer:
     try:
         library.LoadFromSerializedProto(path.read_bytes())  # the constructor treats an empty file as no file
         model = parse_model(path.read_bytes())
+        pipeline = _pipeline(library, model, casing, f"SentencePiece model {path}")
+    except UserError:
+        raise
     except Exception as error:  # the libraries raise no narrower class
         remedy = "a WordPiece vocabulary is called .txt"
         raise UserError(f"{path} is no SentencePiece model ({error}); {remedy}") from None
-    pipeline = _pipeline(library, model, casing, f"SentencePiece model {path}")
     spaces = model.normalizer
     has_separate_words = spaces.add_dummy_prefix and spaces.remove_extra_whitespaces and pipeline.pre_tokenizer.split
     return HuggingFaceTokenizer(pipeline, str(path), has_separate_words)

@@ -189,6 +189,9 @@ def test_a_damaged_model_is_refused(tmp_path):
     for size in range(0, len(whole), 9973):
         (tmp_path / "cut.model").write_bytes(whole[:size])
         refused("cut.model .* SentencePiece model", open_tokenizer, tmp_path / "cut.model")
+    mark = "▁".encode()
+    (tmp_path / "letter.model").write_bytes(whole.replace(mark, b"\xff" + mark[1:], 1))
+    refused("letter.model is no SentencePiece model", open_tokenizer, tmp_path / "letter.model")
     (tmp_path / "text.model").write_text("the\nriver\n")
     refused("text.model is no SentencePiece model", open_tokenizer, tmp_path / "text.model")
     refused("missing.model does not exist; make one by bertPrep", open_tokenizer, tmp_path / "missing.model")
