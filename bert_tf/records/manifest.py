@@ -151,7 +151,7 @@ class Header:
         changed = (
             f"input {old.file} has changed since"
             for old, new in zip(self.inputs, now.inputs)
-            if not old.is_same(new, with_time=not is_finished)
+            if old.file == new.file and not old.is_same(new, with_time=not is_finished)
         )
         return [*differences, *changed][:_MOST_DIFFERENCES]
 

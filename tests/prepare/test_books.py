@@ -83,7 +83,7 @@ def test_any_text_takes_linear_time(tmp_path, token):
 
 LATIN, WIDE = "Ein Café.".encode("latin-1"), "Ein Café.".encode("utf-16-le")
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256))
-AS_UTF_16 = "a binary file or UTF-16, not UTF-8 text; .*iconv -f UTF-16LE .*--fallback_enc"
+AS_UTF_16 = "a binary file or UTF-16, not UTF-8 text; .*iconv -f UTF-16LE .*--fallback_encoding$"
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,8 @@ AS_UTF_16 = "a binary file or UTF-16, not UTF-8 text; .*iconv -f UTF-16LE .*--fa
         (LATIN, ("utf-16",), "not valid UTF-8 at byte 7 and not utf-16 either"),
         (LATIN, ("utf-32",), "not valid UTF-8 at byte 7 and not utf-32 either"),
         (LATIN, ("ascii",), "not valid UTF-8 at byte 7 and not ascii either"),
-        (PNG, ("latin-1", "strict"), "a binary file, not text.* take it out"),
-        (PNG, ("latin-1", "replace"), "a binary file, not text.* take it out"),
+        (PNG, ("latin-1", "strict"), "a binary file, not text.* take it out.*fallback_encoding$"),
+        (PNG, ("latin-1", "replace"), "a binary file, not text.* take it out.*fallback_encoding$"),
         (WIDE, (None, "strict"), AS_UTF_16),
         (WIDE, (None, "replace"), AS_UTF_16),
     ],

@@ -115,6 +115,7 @@ def test_packed_json_of_a_folder_and_what_is_not_read_of_it(tmp_path, capsys):
     assert formatted(tmp_path / "a", tmp_path / "texts")[0] == [line["text"] for line in lines]
     assert "fields with text that are not read: 'url' (3); --text_column names" in capsys.readouterr().err
     (tmp_path / "texts/b.txt").write_text("It is other text.")
+    (tmp_path / "texts/about.json").symlink_to("gone.json")
     assert formatted(tmp_path / "b", tmp_path / "texts")[0] == ["It is other text."]
 
 

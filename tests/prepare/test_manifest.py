@@ -107,6 +107,9 @@ def test_other_arguments_inputs_and_vocabularies_are_refused_by_name(tmp_path, i
     refused("seed is 1 there, 2 here.*delete", tmp_path, {"seed": 2}, inputs, vocab=vocab)
     refused("vocabulary is 10 pieces.* there, 11 pieces", tmp_path, inputs=inputs, vocab=VocabEntry(11, "b" * 64))
     refused("input 1 is input.txt there, missing here", tmp_path, vocab=vocab)
+    (tmp_path / "other.txt").write_text("other")
+    other = [describe_input(tmp_path / "other.txt", tmp_path)]
+    refused("differently: input 1 is input.txt there, other.txt here. Use", tmp_path, inputs=other, vocab=vocab)
     source.write_text("abcd")
     refused("input.txt has changed", tmp_path, inputs=[describe_input(source, tmp_path)], vocab=vocab)
 

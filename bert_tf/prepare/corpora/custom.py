@@ -68,9 +68,9 @@ def find_inputs(names: Sequence[str]) -> list[Path]:
     for name in names:
         path = Path(name).expanduser()
         if path.is_dir():
-            inside = text_files.find_text_files(path, (*_TEXT, *_JSON_LINES, *_JSON, _TABLE))
             # Beside texts, .json describes them; alone, as C4 has it, it holds them.
-            inside = [each for each in inside if not each.name.lower().endswith(_JSON)] or inside
+            kinds = (*_TEXT, *_JSON_LINES, _TABLE), _JSON
+            inside = next(filter(None, (text_files.find_text_files(path, kind) for kind in kinds)), [])
             remedy = "name the files themselves by --input_files if they have other suffixes"
             files += text_files.require_files(inside, path, ".txt, .jsonl or .parquet file", remedy=remedy)
         else:

@@ -194,13 +194,12 @@ def encoding_of(path: Path, fallback: str | None, errors: str) -> str:
     if errors == "replace" and not other_kind:
         return "utf-8-sig"
     others = f" and not {fallback} either" if fallback else ""
-    fault = other_kind
-    if not fault:
-        wrong_byte = _first_invalid_byte(path, encoding)
-        fault = f"not valid {encoding.upper()} at byte {wrong_byte}{others}: convert it"
+    remedy = "or take it out of the input, or name its encoding (such as gb18030, cp1252) with --fallback_encoding"
+    if other_kind:
+        raise UserError(f"{path}: {other_kind}; {remedy}")
     raise UserError(
-        f"{path}: {fault}; or take it out of the input, or name the encoding of such files (--fallback_encoding, such "
-        "as gb18030 or windows-1252), or put U+FFFD where bytes of text are wrong (--encoding_errors=replace)"
+        f"{path}: not valid {encoding.upper()} at byte {_first_invalid_byte(path, encoding)}{others}: "
+        f"convert it; {remedy}, or put U+FFFD where bytes are wrong (--encoding_errors=replace)"
     )
 
 
