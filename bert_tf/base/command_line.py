@@ -64,6 +64,7 @@ class CommandParser(argparse.ArgumentParser):
             program, description=description, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter
         )
         self.register("type", Path, _path)
+        self._negative_number_matcher = _NUMBER  # argparse takes -1e-05 for an option
 
     def error(self, message: str) -> NoReturn:
         message = re.sub(r"^argument (--\w+): '(.*)' must be ", r"\1=\2: must be ", message, flags=re.DOTALL)

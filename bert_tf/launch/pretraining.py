@@ -142,6 +142,9 @@ class Pretraining(Call):
     def check(self) -> None:
         """Raises `UserError` if a chosen phase has no update, or settings that do not go together."""
         for phase in self.chosen:
+            if not phase.num_updates:
+                steps = f"{self.typed.title('train_steps')} is {self.typed['train_steps']}"
+                raise UserError(f"{steps}: {phase.title} would have no update; raise it, or make its update smaller")
             check_unpacked(phase.train_batch_size, self.environment.given("packing"))
             size = {"train_batch_size": 1} if phase.train_batch_size == AUTO else {}
             try:

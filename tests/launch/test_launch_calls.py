@@ -98,10 +98,10 @@ CALLS = {
     ],
     "pretraining_lamb_phase1": [
         (SMALL.replace(" 20 ", " 9 "), "", "updates_phase1 = 8"),
-        (SMALL.replace(" 20 ", " 1 "), "", "error: phase 1, of 0 updates: num_train_steps=0: must be"),
+        (SMALL.replace(" 20 ", " 1 "), "", r"error: train_steps .position 11. is 1: phase 1 would have no update"),
     ],
     "pretraining_lamb_phase2": [
-        (SMALL.replace(" 20 ", " 9 "), "", "error: phase 2, of 0 updates: num_train_steps=0: must be"),
+        (SMALL.replace(" 20 ", " 9 "), "", r"error: train_steps .position 11. is 9: phase 2 would have no update"),
     ],
     "pretraining_adam": [
         (ADAM, "", "global_batch_size = 128; effective_learning_rate = 0.0008; updates = 1144000"),

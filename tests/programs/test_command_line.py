@@ -83,6 +83,7 @@ def test_how_flags_may_be_typed(parse):
     for typed, packs in ((["--packing"], True), (["--packing=0"], False), (["--packing", "--nopacking"], False)):
         assert parse(*typed, "--seed", "7").packing is packs
     refused("--packing=maybe: must be 1, 0, true", parse, "--packing=maybe")
+    refused("--learning_rate=-1e-05: must be a number above 0", parse, "--learning_rate", "-1e-05")
 
 
 def test_outside_of_the_environment_one_line_says_so():
