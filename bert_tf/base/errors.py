@@ -43,6 +43,11 @@ def shorten(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most * 3 // 4]}...{text[-most // 4 :]}"
 
 
+def listed(names: Sequence[str], most: int = 20) -> str:
+    """The names, or the first ones and "..." if there are more than `most`."""
+    return ", ".join([*names[:most], *(["..."] if len(names) > most else [])])
+
+
 def contrast(one: object, other: object) -> tuple[str, str]:
     """Two values that differ, as Python writes them, so that the difference shows.
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert_tf.base.errors import UserError
+from bert_tf.base.errors import UserError, listed
 from bert_tf.base.fields import fault_of_label
 from bert_tf.base.files import read_json_object
 from bert_tf.interchange.hugging_face import CONFIG
@@ -29,7 +29,7 @@ class TrainedTask(NamedTuple):
 
     def __str__(self) -> str:
         kind = "" if self.problem in (REGRESSION, CLASSES) else f"{self.problem}: "
-        outputs = "numbers" if self.problem == REGRESSION else ", ".join(self.labels[:20])
+        outputs = "numbers" if self.problem == REGRESSION else listed(self.labels)
         return f"{self.name or 'a task'} ({kind}{outputs})"
 
 

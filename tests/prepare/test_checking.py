@@ -110,7 +110,7 @@ def test_what_only_a_person_can_repair_is_named(work, capsys):
     stray = records_folder(work) / "training/custom_training_9.tfrecord"
     stray.write_bytes(b"")
     for options in ([], ["--repair"]):
-        refused("manifest.json, of 3 in all; ", run, work, "verify", *options)
+        refused("manifest.json, of 3 in all; repair it by hand", run, work, "verify", *options)
         output = capsys.readouterr().out
         assert "manifest.json: says num_documents_training 7, its files add up to 54" in output
         assert f"says num_tokens {made['counts']['num_tokens']:,}, its files add up to" in output

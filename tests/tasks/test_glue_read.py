@@ -136,7 +136,7 @@ OWN = custom_task("text", "kind", False)
 OWN_PAIR, OWN_NUMBER = custom_task("question,answer", "kind", True), custom_task("text", "kind", True)
 NAMED = custom_task("Title,text", "kind", False, columns="kind,Title,text")
 STS_ROWS = 'news\tafp\t2013\t0001\t2.5\t"a" b\tc\r\nnews\tafp\t2013\t0001\t5\td\te\tsource\thttp://x\r\n'
-OF_TWO = dataclasses.replace(OWN, labels=("x", "y"))
+OF_TWO, OF_MANY = (dataclasses.replace(OWN, labels=each) for each in (("x", "y"), [f"l{n}" for n in range(21)]))
 
 
 def write(tmp_path, name, content):
@@ -217,7 +217,8 @@ REFUSED = [
     (OWN_NUMBER, "x.csv", "text,kind\na,1\na,3;5\n", f"line 3: the label is '3;5': {NUMBER}"),
     (OWN_NUMBER, "x.csv", "text,kind\na,2\na,2.0\n", "all labels are '2': nothing to learn"),
     (OF_TWO, "x.csv", "text,kind\na,x\na,x\n", "all labels are 'x'"),
-    (OF_TWO, "x.csv", "text,kind\na,x\na,z\n", "line 3: the label is 'z': must be one of x, y"),
+    (OF_TWO, "x.csv", "text,kind\na,x\na,z\n", "line 3: the label is 'z': must be one of x, y$"),
+    (OF_MANY, "x.csv", "text,kind\na,l0\na,z\n", "must be one of l0, .*, l19, ...$"),
     (OWN, "x.txt", "text | kind", "the name must say its format: .tsv .*, .csv .*, or .jsonl.*rename it"),
     (OWN, "x.csv.gz", "text,kind", "the name must say its format.*or unpack"),
     (OWN, "x.csv", "\ufefftext;kind\r\na, b;c\r\n", "no column .* in 'text;kind'; .* a .csv has commas"),
@@ -244,6 +245,12 @@ REFUSED = [
 def test_what_cannot_be_trained_on_is_refused(tmp_path, task, name, content, message):
     path = write(tmp_path, name, content.replace(" | ", "\t"))
     refused(f"{name}.*{message}", lambda: learned(read_file(path, task), task))
+
+
+def test_of_many_labels_the_commonest_are_counted(tmp_path):
+    labels = [f"l{number % 9}" for number in range(10)]
+    rows = "".join(f"{row}\n" for row in ("text,kind", *(f"a,{each}" for each in labels)))
+    assert "10 rows (l0: 2, l1: 1, l2: 1, l3: 1, l4: 1, l5: 1, l6: 1, l7: 1, ...)" in own(tmp_path, "a.csv", rows).notes
 
 
 # --- Quoting -------------------------------------------------------------------------------------

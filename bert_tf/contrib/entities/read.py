@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert_tf.base.errors import BadRecords, UserError
+from bert_tf.base.errors import BadRecords, UserError, listed
 from bert_tf.base.fields import Fields, UnreadFields
 from bert_tf.base.files import check_file, decoded_lines
 from bert_tf.contrib.entities.labels import Scheme, fault_of, find_scheme
@@ -122,8 +122,9 @@ def _check(token: _Token, known: Sequence[str] | None, seen: Collection[str | No
     elif seen and (label is None) != (None in seen):
         fault = f"the label is {label!r}: all tokens of a file must have one, or none"
     elif not fault and label and known and label not in known:
-        labels = ", ".join(known[:20])
-        fault = f"the label is {label!r:.80}, the model's are {labels}: training with --label_names may have more"
+        fault = (
+            f"the label is {label!r:.80}, the model's are {listed(known)}: training with --label_names may have more"
+        )
     if fault:
         raise ValueError(f"line {line}: {fault}")
 

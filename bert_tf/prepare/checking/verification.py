@@ -216,5 +216,6 @@ def run_verify(options: PreparationOptions, layout: Layout) -> None:
         )
     broken = [fault for prepared in begun for fault in _verify_and_repair(prepared, options, layout)]
     if broken:
-        remedy = "repair it by hand, as said above" if options.repair else "--repair makes again what can be made"
+        by_hand = options.repair or all(fault.is_by_hand for fault in broken)
+        remedy = "repair it by hand, as said above" if by_hand else "--repair makes again what can be made"
         raise UserError(f"broken: {broken[0].path}, of {len({fault.path for fault in broken}):,} in all; {remedy}")

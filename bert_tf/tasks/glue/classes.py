@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_tf.base.errors import UserError
+from bert_tf.base.errors import UserError, listed
 from bert_tf.base.files import read_json_object
 from bert_tf.interchange.heads import TEXTS
 from bert_tf.interchange.labels import (
@@ -82,7 +82,7 @@ def weights_of(class_weights: str, labels: Sequence[str], targets_F: np.ndarray)
     weights = read_json_object(Path(class_weights), rule)
     are_numbers = all(type(value) in (int, float) and 0 < value < np.inf for value in weights.values())
     if {*weights} != {*labels} or not are_numbers:
-        contents = f"{json.dumps(weights):.500}; {rule}; the labels are {', '.join(labels[:20])}"
+        contents = f"{json.dumps(weights):.500}; {rule}; the labels are {listed(labels)}"
         raise UserError(f"--class_weights={class_weights} holds {contents}")
     return np.array([weights[label] for label in labels], np.float64)
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.base.command_line import parse_number
-from bert_tf.base.errors import BadRecords, UserError
+from bert_tf.base.errors import BadRecords, UserError, listed
 from bert_tf.base.fields import UnreadFields
 from bert_tf.tasks.glue.tasks import TextTask
 from bert_tf.tasks.records import (
@@ -41,7 +41,6 @@ _OTHER_COLUMNS = (
     "for other names use --task_name=custom with --text_columns, --label_column and, without a header, --columns; a "
     ".csv has commas between its columns, a .tsv tabs; --quoting=csv takes quotation marks off"
 )
-_NUM_NAMED = 20  # an error names so many labels
 _FLOAT32 = float(np.finfo(np.float32).min), float(np.finfo(np.float32).max)
 
 
@@ -128,8 +127,8 @@ def _collect(
     if not lines:
         raise UserError("; ".join([f"{path} holds no record that can be used", *filter(None, notes)]))
     labels = read[num_texts] if len(read) > num_texts else None
-    commonest = ", ".join(f"{label}: {count:,}" for label, count in collections.Counter(labels).most_common(8))
-    size = f"{len(lines):,} rows" + (f" ({commonest})" if labels else "")
+    commonest = [f"{label}: {count:,}" for label, count in collections.Counter(labels).most_common()]
+    size = f"{len(lines):,} rows" + (f" ({listed(commonest, 8)})" if labels else "")
     return Examples(path, tuple(read[:num_texts]), labels, lines, numbers, [*notes, size])
 
 
@@ -235,7 +234,7 @@ def targets(examples: Examples, task: TextTask) -> np.ndarray:
         rule = "a number from {:g} to {:g}, with a decimal point".format(*task.range or _FLOAT32)
     else:
         values = list(map({label: number for number, label in enumerate(task.labels)}.get, labels))
-        rule = f"one of {', '.join(task.labels[:_NUM_NAMED])}"
+        rule = f"one of {listed(task.labels)}"
     if None in values:
         row = values.index(None)
         raise UserError(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_tf.base.command_line import nearest
-from bert_tf.base.errors import UserError
+from bert_tf.base.errors import UserError, listed
 from bert_tf.base.files import check_file
 from bert_tf.base.registration import load
 from bert_tf.tasks.finetuning import EVAL, PREDICT, TRAIN
@@ -60,8 +60,8 @@ class TextTask:
     def check_unscored(self) -> None:
         """Raises `UserError` if labels that are not to be scored are not the task's, or if no other is left."""
         if self.no_score_for and not {*self.no_score_for} < {*self.labels}:
-            known = ", ".join(self.labels[:20])
-            raise UserError(f"--no_score_for={','.join(self.no_score_for)}: must be some labels, not all: {known}")
+            given = ",".join(self.no_score_for)
+            raise UserError(f"--no_score_for={given}: must be some labels, not all: {listed(self.labels)}")
 
 
 def _glue(name: str, texts: tuple[str, ...], label: str, labels: str, metrics: str, **more: Any) -> TextTask:
