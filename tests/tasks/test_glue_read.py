@@ -201,6 +201,7 @@ REFUSED = [
     ("RTE", "x.tsv", RTE + "0 | a | b | yes\n", "line 2: the label is 'yes': must be one of entailment, not_ent"),
     ("RTE", "x.tsv", "sentence1 | sentence2 | label | label\na | b | 0 | 0\n", "the column 'label' occurs twice"),
     ("CoLA", "x.tsv", "a | 1\nb | 0\nc | 2\n", "line 3: the label is '2': must be one of 0, 1"),
+    ("CoLA", "x.tsv", "a\na | 1\nb | 0\n", "line 1: 1 columns instead of 2.*correct it, or leave"),
     ("CoLA", "x.tsv", "a | b\nc | d\n", "has no header, and 0 of its 2 columns hold 0 or 1"),
     ("CoLA", "x.tsv", "a | 1 | 0\nc | 1 | 1\n", "has no header, and 2 of its 3 columns hold 0 or 1"),
     ("STS-B", "x.tsv", STS + "a | b | 5.5\n", "line 2: the label is '5.5': must be a number from 0 to 5"),

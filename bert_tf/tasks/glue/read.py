@@ -198,7 +198,8 @@ def _names_by_content(path: Path, sample: Sequence[Sequence[str]], task: TextTas
 
     The label is the only column with a label in most lines, and the sentence the longest of the others.
     """
-    columns = list(zip(*(fields for fields in sample if len(fields) == len(sample[0]))))
+    [(num_columns, _)] = collections.Counter(map(len, sample)).most_common(1)
+    columns = list(zip(*(fields for fields in sample if len(fields) == num_columns)))
     labels = [2 * sum(field.strip() in task.labels for field in column) > len(column) for column in columns]
     if all(labels) or sum(labels) > 1 or (wants_labels and not any(labels)):
         content = f"{sum(labels)} of its {len(columns)} columns hold {' or '.join(task.labels)} in most lines"
