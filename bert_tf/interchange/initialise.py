@@ -65,7 +65,8 @@ def _prefix_at(path: Path) -> Path:
     if is_folder and len(usual) == 1:
         return usual[0]
     if not prefixes:
-        raise UserError(_NO_MODEL)
+        is_in_model = path.is_file() and hugging_face.is_folder(path.parent)
+        raise UserError(f"is a file of a model; name its folder, {path.parent}" if is_in_model else _NO_MODEL)
     names = list(map(str, prefixes))
     names = [name for name in names if name.startswith(str(path))] or names
     raise UserError(

@@ -203,6 +203,8 @@ def test_what_is_no_model_is_named(google, tmp_path):
     shutil.copy(HUGGING_FACE / "config.json", tmp_path)
     for path in (tmp_path / "nowhere", tmp_path):
         refused(f"^--init_checkpoint={path}: no model is there; .* unpack an", find_weights, path)
+    for name in ("model.safetensors", "config.json"):
+        refused(f"is a file of a model; name its folder, {HUGGING_FACE}$", find_weights, HUGGING_FACE / name)
     for name in ("best", "model.ckpt-1000000"):
         shutil.copy(google / "bert_model.ckpt.index", tmp_path / f"{name}.index")
     best, large = tmp_path / "best", tmp_path / "model.ckpt-1000000"
