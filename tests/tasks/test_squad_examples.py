@@ -171,6 +171,7 @@ NO_ROWS = "how to convert rows with a question each, as Hugging Face's"
         (one(f'{ID}}}, {{"question": "?", {ID}'), r"qas\[1\]: id 'q' is already used at .*qas\[0\]"),
         (one(f'{ID}, "answers": [{{"text": "c"}}]'), r"qas\[0\].answers\[0\]: the field 'answer_start' must be"),
         (one(f'{ID}, "answers": [{{"text": "c", "answer_start": "0"}}]'), "must be a whole number, not '0'"),
+        (one(f'{ID}, "answers": [{{"text": "c", "answer_start": false}}]'), "must be a whole number, not False"),
         (one(f'{ID}, "is_impossible": true, "answers": [{ANSWER}]'), "is_impossible is True, but it has 1 answers"),
         (one(f'{ID}, "is_impossible": false, "answers": []'), "is_impossible is False, but it has 0 answers"),
         (json.dumps({"data": [ROW]}), NO_ROWS),

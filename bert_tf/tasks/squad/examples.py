@@ -191,7 +191,7 @@ def _fault(example: Example, unit: str) -> str:
 
 def _field(item: Any, name: str, kind: Any, location: str) -> Any:
     value = item.get(name) if isinstance(item, dict) else None
-    if not isinstance(value, kind):
+    if not isinstance(value, kind) or isinstance(value, bool):
         raise UserError(f"{location}: the field {name!r} must be {_KINDS[kind]}, not {value!r:.80}; {_ROWS}")
     return value
 
