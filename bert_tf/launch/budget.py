@@ -1,9 +1,9 @@
 """The recipe for a budget of hours: a day on one GPU, or an afternoon on a laptop.
 
-A short run comes first, "measurement", which shows how many sequences a second this machine trains. From that, once,
-follow the sequences of an update and the number of updates: they are read from that run's folder ever after, so that
-the recipe, killed and started again or carried to another machine, makes the same updates, and its schedule ends with
-them.
+Short runs come first, "measurement_short" and "measurement", which show how many sequences a second this machine
+trains. From that, once, follow the sequences of an update and the number of updates: they are read from these runs'
+folders ever after, so that the recipe, killed and started again or carried to another machine, makes the same updates,
+and its schedule ends with them.
 """
 
 from __future__ import annotations
@@ -39,14 +39,19 @@ _CORPUS = Setting("dataset", "str", ANY, is_flag=False)
 BUDGET = arguments("hours=24 bert_model=base dataset=any", *PRETRAINING, hours=_HOURS, dataset=_CORPUS)
 
 # The choices, as variables, which a user's own go before: those of Cramming (arXiv 2212.14034) and MosaicBERT (arXiv
-# 2312.17482), as far as they are settings here; an experiment decided the decay and the dropout (docs/LOG.md).
+# 2312.17482), as far as they are settings here; an experiment decided the two lengths, the decay and the dropout
+# (docs/LOG.md).
 PRESET = {"PACKING": "1", "NO_NEXT_SENTENCE": "1", "DROPOUT": "0", "DATA_FORMAT": "tokens"}
 LENGTH, PREDICTIONS = 128, 20
-WARMUP_SHARE, DECAY_SHARE = 0.06, 0.2  # of the updates; between, the rate stays at its peak
-# The peak rate of a model of this width with this many sequences in an update; it falls with the width, and rises with
-# the root of the sequences.
+# The first phase: its length, how many times the second one's sequences an update has (half as many tokens, then), and
+# its share of the hours.
+SHORT_LENGTH, SHORT_PREDICTIONS, SHORT_BATCHES, SHORT_SHARE = 32, 5, 2, 0.8
+# Of each phase's updates. The rate then stays at its peak, but for the second phase, where it falls to the end.
+WARMUP_SHARES = (0.06, 0.02)
+# The peak rate of a model of this width with this many long sequences in an update; it falls with the width, and rises
+# with the root of the sequences.
 RATE, RATE_WIDTH, RATE_BATCH = 1e-3, 768, 4096
-# Of an update: as many as make about so many updates, a power of two within these.
+# Of an update: as many as would make about so many updates of long sequences, a power of two within these.
 USUAL_UPDATES, SMALLEST_BATCH, LARGEST_BATCH = 20_000, 32, 4096
 # Fewer updates than this teach a model nothing but how often words occur.
 FEWEST_UPDATES = 1_000
@@ -122,11 +127,12 @@ class Training(Budget):
 
     def _choose_data(self) -> list[PreparedData]:
         prepared = super()._choose_data()
-        _describe_text(self.phases[0], prepared[0], self.typed)
+        _describe_text(self.phases, prepared[0], self.typed)
         return prepared
 
     def _flags(self, phase: Phase) -> Values:
-        return {**super()._flags(phase), "decay_steps": round(DECAY_SHARE * phase.num_updates)}
+        falling = phase.num_updates - phase.warmup_steps if phase.starts_after else 1
+        return {**super()._flags(phase), "decay_steps": falling}
 
 
 def make_budget(typed: Typed, environment: LaunchEnvironment) -> Budget:
@@ -136,33 +142,55 @@ def make_budget(typed: Typed, environment: LaunchEnvironment) -> Budget:
     call = Measurement("budget", typed, environment, "adamw", [])
     size = call.micro_batch_size
     rate = _peak_rate(typed["bert_model"], size * FEWEST_MICRO_BATCHES)
-    first = Phase("measurement", LENGTH, PREDICTIONS, size, FEWEST_MICRO_BATCHES, 1, rate, 0, MEASURED_UPDATES)
-    measured = _measured_rate(call.run_folder(first))
-    if measured is None:
-        return dataclasses.replace(call, phases=[first])
-    return Training("budget", typed, environment, "adamw", [_phase_of_training(typed, size, measured)])
+    measurements = [
+        Phase(name, *lengths, rows, FEWEST_MICRO_BATCHES, 1, rate, 0, MEASURED_UPDATES)
+        for name, lengths, rows in (
+            ("measurement_short", (SHORT_LENGTH, SHORT_PREDICTIONS), _num_short(size)),
+            ("measurement", (LENGTH, PREDICTIONS), size),
+        )
+    ]
+    short_rate, long_rate = (_measured_rate(call.run_folder(each)) for each in measurements)
+    if not (short_rate and long_rate):
+        return dataclasses.replace(call, phases=measurements)
+    return Training("budget", typed, environment, "adamw", _phases_of_training(typed, size, short_rate, long_rate))
 
 
-def _phase_of_training(typed: Typed, micro_batch_size: int, sequences_per_sec: float) -> Phase:
-    """The phase whose updates take the hours.
+def _num_short(num_sequences: int) -> int:
+    """The short sequences that have as many tokens."""
+    return num_sequences * LENGTH // SHORT_LENGTH
 
-    Raises: UserError if they would be too few.
+
+def _phases_of_training(typed: Typed, micro_batch_size: int, short_rate: float, long_rate: float) -> list[Phase]:
+    """Short sequences, then long ones: as many updates as take the hours.
+
+    Args:
+      micro_batch_size: of long sequences.
+      short_rate, long_rate: sequences a second, measured.
+
+    Raises: UserError if the updates would be too few.
     """
-    sequences = sequences_per_sec * 3600 * typed["hours"] * UPDATES_SHARE
+    secs = 3600 * typed["hours"] * UPDATES_SHARE
+    sequences = long_rate * secs
     exponent = round(math.log2(max(sequences / USUAL_UPDATES, 1)))
     batch = min(max(2**exponent, SMALLEST_BATCH), LARGEST_BATCH)
-    size = min(micro_batch_size, batch // FEWEST_MICRO_BATCHES)
-    updates = int(sequences / batch)
-    if updates < FEWEST_UPDATES:
-        least = FEWEST_UPDATES * batch / (sequences_per_sec * 3600 * UPDATES_SHARE)
+    if (updates := int(sequences / batch)) < FEWEST_UPDATES:
+        least = FEWEST_UPDATES * batch / (long_rate * 3600 * UPDATES_SHARE)
         raise UserError(
-            f"{typed.title('hours')} is {typed['hours']:g}: {updates:,} updates of {batch} sequences at the "
-            f"{sequences_per_sec:,.1f} a second measured here; fewer than {FEWEST_UPDATES:,} teach a model little: "
+            f"{typed.title('hours')} is {typed['hours']:g}: enough for {updates:,} updates of {batch} sequences at the "
+            f"{long_rate:,.1f} a second measured here; fewer than {FEWEST_UPDATES:,} teach a model little: "
             f"give at least {least:.2g} hours, or take a smaller model"
         )
-    rate = _peak_rate(typed["bert_model"], batch)
-    warmup = round(WARMUP_SHARE * updates)
-    return Phase("pretraining", LENGTH, PREDICTIONS, size, batch // size, 1, rate, warmup, updates)
+    peak = _peak_rate(typed["bert_model"], batch)
+
+    def phase(number: int, lengths: tuple[int, int], largest: int, global_batch: int, num_sequences: float) -> Phase:
+        size, num_updates = min(largest, global_batch // FEWEST_MICRO_BATCHES), int(num_sequences / global_batch)
+        warmup, ending = round(WARMUP_SHARES[number - 1] * num_updates), f"_phase{number}"
+        return Phase(f"phase_{number}", *lengths, size, global_batch // size, 1, peak, warmup, num_updates, ending)
+
+    short_sizes = _num_short(micro_batch_size), SHORT_BATCHES * batch
+    short = phase(1, (SHORT_LENGTH, SHORT_PREDICTIONS), *short_sizes, SHORT_SHARE * secs * short_rate)
+    long = phase(2, (LENGTH, PREDICTIONS), micro_batch_size, batch, (1 - SHORT_SHARE) * sequences)
+    return [short, dataclasses.replace(long, starts_after=short.name)]
 
 
 def _peak_rate(bert_model: str, batch: int) -> float:
@@ -177,18 +205,18 @@ def _measured_rate(run_folder: Path) -> float | None:
     return rates[-1] if rates and events[-1]["event"] == "end" else None
 
 
-def _describe_text(phase: Phase, data: PreparedData, typed: Typed) -> None:
+def _describe_text(phases: Sequence[Phase], data: PreparedData, typed: Typed) -> None:
     """Says how often the text is read, and which loss takes no reading. Raises UserError if it is too short."""
     manifest = read_manifest(data.folder / MANIFEST_NAME, "create_token_files")
     assert manifest, "without one, the data were not chosen"
     counts = manifest.counts
     tokens = counts.get("num_tokens_training", counts["num_tokens"])
-    epochs = phase.num_sequences * LENGTH / tokens
+    epochs = sum(phase.num_sequences * phase.max_seq_length for phase in phases) / tokens
     show(
         [
             f"epochs = {epochs:.3g} of {tokens:,} tokens",
             f"loss_to_beat = {_loss_of_frequencies(data.folder):.2f} with no more than how often each piece occurs; "
-            f"the loss should be lower after {phase.num_updates // 5:,} updates",
+            f"the loss should be lower after {phases[0].num_updates // 5:,} updates",
         ]
     )
     if epochs > MOST_EPOCHS:
@@ -215,13 +243,17 @@ def _loss_of_frequencies(folder: Path) -> float:
 
 def _time_so_far(call: Training) -> list[str]:
     """What an interrupted training has had of its hours: the time between starts is not counted."""
-    events = read_events(call.run_folder(call.phases[0]))
+    runs = [read_events(call.run_folder(phase)) for phase in call.phases]
+    events = [event for run in runs for event in run]
     if not events:
         return []
     times = [event["time_unix"] for event in events]
     starts = [number for number, event in enumerate(events) if event["event"] == "start"]
     between = sum(times[number] - times[number - 1] for number in starts if number) / 3600
-    hours, reached = (times[-1] - times[0]) / 3600 - between, max(event["update"] for event in events)
+    hours, reached = (
+        (times[-1] - times[0]) / 3600 - between,
+        sum(max((each["update"] for each in run), default=0) for run in runs),
+    )
     return [
         f"so_far = {reached:,} updates in {hours:.2f} of {call.typed['hours']:g} hours; {between:.2f} between its "
         f"{len(starts)} start(s) are not counted (MAX_HOURS stops at an hour of your own)"

@@ -39,7 +39,12 @@ def started(tmp_path, monkeypatch):
         rates = {1: {"throughput_train": 1.0}, 2: {"throughput_train": calls.rate}}
         with open(folder / "metrics.jsonl", "w") as file:
             for number, name in enumerate(("start", "train", "train", "end")):
-                line = {"event": name, "update": 0, "time_unix": 1e9 + 1800 * number, **rates.get(number, {})}
+                line = {
+                    "event": name,
+                    "update": 0,
+                    "time_unix": 1e9 + 1800 * (3 * len(calls) + number),
+                    **rates.get(number, {}),
+                }
                 file.write(json.dumps(line) + "\n")
         (folder / "config.json").write_text("{}")
         return 0
@@ -63,26 +68,34 @@ def budget_of(typed):
 def test_the_rate_is_measured_once_and_everything_follows_from_it(started, capsys):
     started.rate = 3000.0
     assert budget_of("10 mini custom") == 0
-    measurement, training = started
-    assert measurement["num_train_steps"] == str(budget.MEASURED_UPDATES) and "eval_files" not in measurement
-    sequences = 3000 * 3600 * 10 * budget.UPDATES_SHARE
-    batch = int(training["train_batch_size"]) * int(training["num_accumulation_steps"])
-    assert batch == 4096 and int(training["num_train_steps"]) == int(sequences / batch)
-    assert int(training["num_train_steps"]) * batch <= 3000 * 3600 * 10
-    for flag, share in (("warmup_steps", budget.WARMUP_SHARE), ("decay_steps", budget.DECAY_SHARE)):
-        assert int(training[flag]) == round(share * int(training["num_train_steps"]))
+    *measurements, phase_1, phase_2 = started
+    for flags in measurements:
+        assert flags["num_train_steps"] == str(budget.MEASURED_UPDATES) and "eval_files" not in flags
+    phases, sequences = [phase_1, phase_2], 3000 * 3600 * 10 * budget.UPDATES_SHARE
+    names = ("max_seq_length", "max_predictions_per_seq", "train_batch_size", "num_accumulation_steps")
+    assert [[int(flags[name]) for name in names] for flags in started] == [
+        *([32, 5, 32, 4], [128, 20, 8, 4]),
+        *([32, 5, 32, 256], [128, 20, 8, 512]),
+    ]
+    for number, (flags, batch) in enumerate(zip(phases, (8192, 4096))):
+        updates, warmup = int(flags["num_train_steps"]), int(flags["warmup_steps"])
+        assert updates == int([0.8, 1 - 0.8][number] * sequences / batch)
+        assert warmup == round(budget.WARMUP_SHARES[number] * updates)
+        assert int(flags["decay_steps"]) == [1, updates - warmup][number], "the rate falls in the second phase only"
+    assert "init_checkpoint" not in phases[0] and phases[1]["init_checkpoint"] == phases[0]["model_dir"]
     for flags in started:
         assert [flags[name] for name in ("packing", "no_next_sentence", "dropout")] == ["true", "true", "0.0"]
         assert flags["precision"] == "fp32"
     said = capsys.readouterr().out
-    assert f"epochs = {sequences * 128 / TOKENS:.3g} of {TOKENS:,} tokens" in said
+    tokens = sequences * (0.8 * 32 + 0.2 * 128)
+    assert f"epochs = {tokens / TOKENS:.3g} of {TOKENS:,} tokens" in said
     assert f"loss_to_beat = {math.log(4):.2f} with no more than" in said
     # The same command on a machine of another rate makes the same updates.
     started.rate = 1.0
     assert budget_of("10 mini custom") == 0
-    assert started[2:] == [training]  # it made no checkpoint
+    assert started[4:] == phases  # they made no checkpoint
     said = capsys.readouterr().out
-    assert "so_far = 0 updates in 1.50 of 10 hours; 0.00 between its 1 start(s) are not counted" in said
+    assert "so_far = 0 updates in 3.00 of 10 hours; 0.00 between its 2 start(s) are not counted" in said
 
 
 def test_variables_go_before_the_preset_and_what_was_typed_before_these(started, monkeypatch):
@@ -91,12 +104,13 @@ def test_variables_go_before_the_preset_and_what_was_typed_before_these(started,
     for name, value in {**variables, "EVAL_STEPS": "50", "EARLY_STOPPING": "3"}.items():
         monkeypatch.setenv(name, value)
     budget_of("24 mini custom")
-    measurement, training = started
+    measurements, phases = started[:2], started[2:]
     for flags in started:
         assert [flags[name] for name in ("packing", "no_next_sentence", "dropout")] == ["false", "false", "0.1"]
         assert "/custom/training" in flags["input_files"]
-    assert not {"eval_files", "eval_steps", "early_stopping"} & measurement.keys()
-    assert (training["eval_steps"], training["early_stopping"]) == ("50.0", "3")
+    for flags in measurements:
+        assert not {"eval_files", "eval_steps", "early_stopping"} & flags.keys()
+    assert [(flags["eval_steps"], flags["early_stopping"]) for flags in phases] == [("50.0", "3")] * 2
 
 
 @pytest.mark.parametrize(
@@ -108,7 +122,7 @@ def test_precision_and_micro_batch_follow_from_the_device(started, monkeypatch, 
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
         monkeypatch.setattr(budget, "find_device", lambda *_: Device(140 * GIB, "a GPU"))
     budget_of("24 mini")
-    assert started[0]["precision"] == precision and int(started[0]["train_batch_size"]) == size
+    assert started[0]["precision"] == precision and int(started[1]["train_batch_size"]) == size
 
 
 def test_what_cannot_be_done_in_the_hours_is_refused(started, monkeypatch):
@@ -116,9 +130,9 @@ def test_what_cannot_be_done_in_the_hours_is_refused(started, monkeypatch):
         refused(f"hours .*{rule}", budget_of, f"{typed} mini")
     refused("bert_model .* must be one of large, base", budget_of, "24 huge")
     refused("no sets of data.* DATASET=wiki", budget_of, "24 mini wiki")
-    message = r"hours \(position 1\) is 0.05: 545 updates of 32 .* at least 0.092 hours, or take a smaller model$"
+    message = r"is 0.05: enough for 545 updates of 32 .* at least 0.092 hours, or take a smaller model$"
     refused(message, budget_of, "0.05 mini")
     started.rate = 3000.0
     monkeypatch.setenv("RESULTS_DIR", str(started.folder / "other"))
-    message = r"the 50,000,000 tokens of custom would be read 24,137 times.* prepare more text, or give 15 hours"
+    message = r"the 50,000,000 tokens of custom would be read 9,655 times.* prepare more text, or give 37 hours"
     refused(message, budget_of, "900 mini")
