@@ -10,17 +10,18 @@ import pytest
 from bert_tf.base.errors import UserError
 from bert_tf.contrib.replay import replay as module
 from bert_tf.contrib.replay.replay import replay
+from bert_tf.settings.training import PretrainingConfig
 from tests.jobs import events
 from tests.pretraining_data import ROOMY, TINY, instances, pretrain, write_dataset, write_records
 from tests.refusals import refused
-from tests.training.test_training import make_config
+from tests.training.test_training import SETTINGS
 
 
 def train(dataset, model_dir, bert_config=TINY, **changes):
     usual = dict(num_train_steps=8, save_checkpoint_steps=3, display_loss_steps=1, keep_checkpoints=2)
     file = dataset / "model.json"
     file.write_text(bert_config.to_json())
-    config = make_config(**{**usual, "num_accumulation_steps": 2, **changes})
+    config = PretrainingConfig(**{**SETTINGS, **usual, "num_accumulation_steps": 2, **changes})
     pretrain(config, model_dir, input_files=str(dataset / "training"), bert_config_file=str(file))
 
 
