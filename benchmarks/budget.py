@@ -181,7 +181,8 @@ def run(bench: Bench) -> None:
     bench.table(title, columns, _rows(finished))
     budgets = sorted({trial.times for trial, _ in _trials(finished)})
     title = f"The same loss by budget, in {options.base_updates:,} updates of the base"
-    bench.table(title, ["choice", *map("{:g}".format, budgets), "less by each doubling"], _by_budget(finished, budgets))
+    if rows := _by_budget(finished, budgets):
+        bench.table(title, ["choice", *map("{:g}".format, budgets), "less by each doubling"], rows)
 
 
 def _trials(finished: Finished) -> list[tuple[Trial, Line]]:
