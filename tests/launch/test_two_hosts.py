@@ -80,7 +80,7 @@ class Hosts:
         environ.update(PATH=f"{self.folder}:{PATH}", PYTHONPATH=str(ROOT))
         logs = model_dir / "logs" / str(time.time_ns())
         streams = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        return self.on(0, [sys.executable, "-c", START_RANKS, 2, logs, *arguments], env=environ, **streams)
+        return self.on(0, [sys.executable, "-c", START_RANKS, 2, logs, *arguments[1:]], env=environ, **streams)
 
 
 @pytest.fixture(scope="module")
