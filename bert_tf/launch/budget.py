@@ -13,6 +13,7 @@ import functools
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -42,12 +43,26 @@ BUDGET = arguments("hours=24 bert_model=base dataset=any", *PRETRAINING, hours=_
 # 2312.17482), as far as they are settings here; an experiment decided the two lengths, the decay and the dropout
 # (docs/LOG.md).
 PRESET = {"PACKING": "1", "NO_NEXT_SENTENCE": "1", "DROPOUT": "0", "DATA_FORMAT": "tokens"}
-LENGTH, PREDICTIONS = 128, 20
-# The first phase: its length, how many times the second one's sequences an update has (half as many tokens, then), and
-# its share of the hours.
-SHORT_LENGTH, SHORT_PREDICTIONS, SHORT_BATCHES, SHORT_SHARE = 32, 5, 2, 0.8
-# Of each phase's updates. The rate then stays at its peak, but for the second phase, where it falls to the end.
-WARMUP_SHARES = (0.06, 0.02)
+
+
+class _Part(NamedTuple):
+    """A phase of the training, and the run that measures its rate."""
+
+    name: str
+    measurement: str
+    max_seq_length: int
+    max_predictions_per_seq: int
+    hours_share: float
+    batches: int  # so many times the sequences of the last part are in an update
+    warmup_share: float  # of its updates
+
+
+# The rate stays at its peak after the warm-up, and falls in the last part only.
+PARTS = (
+    _Part("phase_1", "measurement_short", 32, 5, hours_share=0.8, batches=2, warmup_share=0.06),
+    _Part("phase_2", "measurement", 128, 20, hours_share=0.2, batches=1, warmup_share=0.02),
+)
+LAST = PARTS[-1]
 # The peak rate of a model of this width with this many long sequences in an update; it falls with the width, and rises
 # with the root of the sequences.
 RATE, RATE_WIDTH, RATE_BATCH = 1e-3, 768, 4096
@@ -81,11 +96,12 @@ class Budget(Pretraining):
 
     @property
     def micro_batch_size(self) -> int:
-        """The largest power of two that the plan finds room for."""
+        """Of the last part: the largest power of two that the plan finds room for."""
         if not self.environment.num_gpus:
             return LARGEST_MICRO_BATCH_OF_CPU
         config = BertConfig.preset(self.typed["bert_model"], GOOGLE_VOCAB_SIZE)
-        work = Workload(config, LENGTH, PREDICTIONS, "step", precision=self.precision, has_kernels=may_have_kernels())
+        lengths = LAST.max_seq_length, LAST.max_predictions_per_seq
+        work = Workload(config, *lengths, "step", precision=self.precision, has_kernels=may_have_kernels())
         limit = PLANNED_SHARE * find_device(None, 1).memory
         return largest_micro_batch(work, limit, LARGEST_BATCH // FEWEST_MICRO_BATCHES)
 
@@ -131,8 +147,8 @@ class Training(Budget):
         return prepared
 
     def _flags(self, phase: Phase) -> Values:
-        falling = phase.num_updates - phase.warmup_steps if phase.starts_after else 1
-        return {**super()._flags(phase), "decay_steps": falling}
+        is_last = phase.name == LAST.name
+        return {**super()._flags(phase), "decay_steps": phase.num_updates - phase.warmup_steps if is_last else 1}
 
 
 def make_budget(typed: Typed, environment: LaunchEnvironment) -> Budget:
@@ -143,54 +159,67 @@ def make_budget(typed: Typed, environment: LaunchEnvironment) -> Budget:
     size = call.micro_batch_size
     rate = _peak_rate(typed["bert_model"], size * FEWEST_MICRO_BATCHES)
     measurements = [
-        Phase(name, *lengths, rows, FEWEST_MICRO_BATCHES, 1, rate, 0, MEASURED_UPDATES)
-        for name, lengths, rows in (
-            ("measurement_short", (SHORT_LENGTH, SHORT_PREDICTIONS), _num_short(size)),
-            ("measurement", (LENGTH, PREDICTIONS), size),
+        Phase(
+            part.measurement,
+            *(part.max_seq_length, part.max_predictions_per_seq),
+            *(_num_sequences(part, size), FEWEST_MICRO_BATCHES, 1),
+            learning_rate=rate,
+            warmup_steps=0,
+            num_updates=MEASURED_UPDATES,
         )
+        for part in PARTS
     ]
-    short_rate, long_rate = (_measured_rate(call.run_folder(each)) for each in measurements)
-    if not (short_rate and long_rate):
+    rates = [rate for rate in map(_measured_rate, map(call.run_folder, measurements)) if rate]
+    if len(rates) < len(PARTS):
         return dataclasses.replace(call, phases=measurements)
-    return Training("budget", typed, environment, "adamw", _phases_of_training(typed, size, short_rate, long_rate))
+    return Training("budget", typed, environment, "adamw", _phases_of_training(typed, size, rates))
 
 
-def _num_short(num_sequences: int) -> int:
-    """The short sequences that have as many tokens."""
-    return num_sequences * LENGTH // SHORT_LENGTH
+def _num_sequences(part: _Part, num_last: int) -> int:
+    """How many of the part's sequences have as many tokens as these of the last part."""
+    return num_last * LAST.max_seq_length // part.max_seq_length
 
 
-def _phases_of_training(typed: Typed, micro_batch_size: int, short_rate: float, long_rate: float) -> list[Phase]:
-    """Short sequences, then long ones: as many updates as take the hours.
+def _phases_of_training(typed: Typed, micro_batch_size: int, rates: Sequence[float]) -> list[Phase]:
+    """The parts, with as many updates as take the hours.
 
     Args:
-      micro_batch_size: of long sequences.
-      short_rate, long_rate: sequences a second, measured.
+      micro_batch_size: of the last part.
+      rates: sequences a second in each part, measured.
 
     Raises: UserError if the updates would be too few.
     """
     secs = 3600 * typed["hours"] * UPDATES_SHARE
-    sequences = long_rate * secs
+    sequences = rates[-1] * secs
     exponent = round(math.log2(max(sequences / USUAL_UPDATES, 1)))
     batch = min(max(2**exponent, SMALLEST_BATCH), LARGEST_BATCH)
     if (updates := int(sequences / batch)) < FEWEST_UPDATES:
-        least = FEWEST_UPDATES * batch / (long_rate * 3600 * UPDATES_SHARE)
+        least = FEWEST_UPDATES * batch / (rates[-1] * 3600 * UPDATES_SHARE)
         raise UserError(
             f"{typed.title('hours')} is {typed['hours']:g}: enough for {updates:,} updates of {batch} sequences at the "
-            f"{long_rate:,.1f} a second measured here; fewer than {FEWEST_UPDATES:,} teach a model little: "
+            f"{rates[-1]:,.1f} a second measured here; fewer than {FEWEST_UPDATES:,} teach a model little: "
             f"give at least {least:.2g} hours, or take a smaller model"
         )
     peak = _peak_rate(typed["bert_model"], batch)
 
-    def phase(number: int, lengths: tuple[int, int], largest: int, global_batch: int, num_sequences: float) -> Phase:
-        size, num_updates = min(largest, global_batch // FEWEST_MICRO_BATCHES), int(num_sequences / global_batch)
-        warmup, ending = round(WARMUP_SHARES[number - 1] * num_updates), f"_phase{number}"
-        return Phase(f"phase_{number}", *lengths, size, global_batch // size, 1, peak, warmup, num_updates, ending)
-
-    short_sizes = _num_short(micro_batch_size), SHORT_BATCHES * batch
-    short = phase(1, (SHORT_LENGTH, SHORT_PREDICTIONS), *short_sizes, SHORT_SHARE * secs * short_rate)
-    long = phase(2, (LENGTH, PREDICTIONS), micro_batch_size, batch, (1 - SHORT_SHARE) * sequences)
-    return [short, dataclasses.replace(long, starts_after=short.name)]
+    phases: list[Phase] = []
+    for number, (part, rate) in enumerate(zip(PARTS, rates), 1):
+        global_batch = part.batches * batch
+        size = min(_num_sequences(part, micro_batch_size), global_batch // FEWEST_MICRO_BATCHES)
+        num_updates = int(part.hours_share * secs * rate / global_batch)
+        phases.append(
+            Phase(
+                part.name,
+                *(part.max_seq_length, part.max_predictions_per_seq),
+                *(size, global_batch // size, 1),
+                learning_rate=peak,
+                warmup_steps=round(part.warmup_share * num_updates),
+                num_updates=num_updates,
+                ending=f"_phase{number}",
+                starts_after=phases[-1].name if phases else None,
+            )
+        )
+    return phases
 
 
 def _peak_rate(bert_model: str, batch: int) -> float:
@@ -250,10 +279,8 @@ def _time_so_far(call: Training) -> list[str]:
     times = [event["time_unix"] for event in events]
     starts = [number for number, event in enumerate(events) if event["event"] == "start"]
     between = sum(times[number] - times[number - 1] for number in starts if number) / 3600
-    hours, reached = (
-        (times[-1] - times[0]) / 3600 - between,
-        sum(max((each["update"] for each in run), default=0) for run in runs),
-    )
+    hours = (times[-1] - times[0]) / 3600 - between
+    reached = sum(max((event["update"] for event in run), default=0) for run in runs)
     return [
         f"so_far = {reached:,} updates in {hours:.2f} of {call.typed['hours']:g} hours; {between:.2f} between its "
         f"{len(starts)} start(s) are not counted (MAX_HOURS stops at an hour of your own)"
