@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import itertools
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -105,7 +104,9 @@ BASE = Choice(
 SHORT = {"max_seq_length": 32, "max_predictions_per_seq": 5, "train_batch_size": 64}
 MASKED_30 = BASE.changed(masked_lm_prob=0.3, max_predictions_per_seq=39)
 LAMB = BASE.changed(optimizer_type="lamb", learning_rate=0.01)
-NVIDIA = BASE.changed(optimizer_type="lamb", no_next_sentence=None, learning_rate=0.0067, warmup_share=200 / 1563)
+NVIDIA_WORDS = LAMB.changed(
+    first=LAMB.changed(**SHORT, warmup_share=2000 / 7038), learning_rate=0.0067, warmup_share=200 / 1563
+)
 
 
 def _after_short(choice: Choice) -> Choice:
@@ -140,11 +141,10 @@ CHOICES: dict[str, Trained] = {
     "trapezoid, no dropout": BASE.changed(decay_share=0.2, dropout=0),
     "4 layers": BASE.changed(layers=4),
     "hidden size 256": BASE.changed(hidden_size=256, learning_rate=3.5e-4),
-    "NVIDIA's recipe, no next sentence": NVIDIA.changed(
-        no_next_sentence=True,
-        first=NVIDIA.changed(**SHORT, learning_rate=0.01, warmup_share=2000 / 7038, no_next_sentence=True),
+    "NVIDIA's recipe, no next sentence": NVIDIA_WORDS,
+    "NVIDIA's recipe": NVIDIA_WORDS.changed(
+        first=NVIDIA_WORDS.first.changed(no_next_sentence=None), no_next_sentence=None
     ),
-    "NVIDIA's recipe": NVIDIA.changed(first=NVIDIA.changed(**SHORT, learning_rate=0.01, warmup_share=2000 / 7038)),
     "run_mlm": Peer({}),
     "run_mlm, the base's batch and rate": Peer({"learning_rate": 5e-4, "per_device_train_batch_size": 32}),
 }
@@ -172,42 +172,42 @@ def run(bench: Bench) -> None:
     facts = {"data": options.data.name, "base_updates": options.base_updates}
     finished = Finished(options.trials / "finished.jsonl", facts)
     # One seed of all choices first, so that an interrupted benchmark has something to say.
-    trials = [Trial(*each) for each in itertools.product(names, range(1, options.seeds + 1), options.times)]
-    for trial in Progress(sorted(trials, key=lambda trial: trial.seed), unit="trials", description="pre-training"):
+    seeds = range(1, options.seeds + 1)
+    trials = [Trial(name, seed, times) for seed in seeds for name in names for times in options.times]
+    for trial in Progress(trials, unit="trials", description="pre-training"):
         if not finished.find(list(trial)):
             finished.add(list(trial), _run_trial(options, finished, trial))
     columns = ["choice", *SCORES.values(), "seeds", "updates"]
     title = f"After the seconds of {options.base_updates:,} updates of the base"
     bench.table(title, columns, _rows(finished))
-    budgets = sorted({trial.times for trial, _ in _trials(finished)})
+    budgets = sorted({trial.times for name in CHOICES for trial, _ in _trials_of(name, finished)})
     title = f"The same loss by budget, in {options.base_updates:,} updates of the base"
     if rows := _by_budget(finished, budgets):
         bench.table(title, ["choice", *map("{:g}".format, budgets), "less by each doubling"], rows)
 
 
-def _trials(finished: Finished) -> list[tuple[Trial, Line]]:
-    """What is finished, in the order of the choices."""
-    trials = [(Trial(*line["row"]), line) for line in finished.lines if line["row"][1] != "cost"]
-    return sorted(trials, key=lambda trial: list(CHOICES).index(trial[0].name))
+def _trials_of(name: str, finished: Finished) -> list[tuple[Trial, Line]]:
+    """The finished ones of a choice."""
+    return [(Trial(*line["row"]), line) for line in finished.lines if line["row"][0] == name and "loss" in line]
 
 
 def _rows(finished: Finished) -> list[list[Any]]:
     """The table's for the budget itself, the lowest loss first."""
-    of_budget = [(trial.name, line) for trial, line in _trials(finished) if trial.times == 1]
     rows = []
-    for name, group in itertools.groupby(of_budget, key=lambda each: each[0]):
-        found = [line for _, line in group]
-        judged = [[line[judge] for line in found if judge in line] for judge in SCORES]
-        scores = [mean_and_spread(values) if values else "-" for values in judged]
-        rows.append([name, *scores, len(found), f"{found[0]['updates']:,}"])
+    for name in CHOICES:
+        lines = [line for trial, line in _trials_of(name, finished) if trial.times == 1]
+        if lines:
+            judged = [[line[judge] for line in lines if judge in line] for judge in SCORES]
+            scores = [mean_and_spread(values) if values else "-" for values in judged]
+            rows.append([name, *scores, len(lines), f"{lines[0]['updates']:,}"])
     return sorted(rows, key=lambda row: float(row[1].split()[0]))
 
 
 def _by_budget(finished: Finished, budgets: Sequence[float]) -> list[list[Any]]:
     """A row for each choice of several budgets, with the slope of the line of its losses by the budget's logarithm."""
     rows = []
-    for name, group in itertools.groupby(_trials(finished), key=lambda each: each[0].name):
-        losses = [(trial.times, line["loss"]) for trial, line in group]
+    for name in CHOICES:
+        losses = [(trial.times, line["loss"]) for trial, line in _trials_of(name, finished)]
         cells = [[loss for times, loss in losses if times == budget] for budget in budgets]
         if sum(map(bool, cells)) > 1:
             slope, _ = np.polyfit([np.log2(times) for times, _ in losses], [loss for _, loss in losses], 1)

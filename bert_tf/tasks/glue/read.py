@@ -127,7 +127,7 @@ def _collect(
     if not lines:
         raise UserError("; ".join([f"{path} holds no record that can be used", *filter(None, notes)]))
     labels = read[num_texts] if len(read) > num_texts else None
-    commonest = [f"{label}: {count:,}" for label, count in collections.Counter(labels).most_common()]
+    commonest = [f"{label}: {count:,}" for label, count in collections.Counter(labels).most_common(9)]
     size = f"{len(lines):,} rows" + (f" ({listed(commonest, 8)})" if labels else "")
     return Examples(path, tuple(read[:num_texts]), labels, lines, numbers, [*notes, size])
 
