@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 
 from bert_tf.base.command_line import nearest
@@ -9,19 +10,18 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.files import checkout
 from bert_tf.base.registration import load
 from bert_tf.launch import run_sub
-from bert_tf.launch.budget import BUDGET, make_budget
 from bert_tf.launch.call import Recipe
 from bert_tf.launch.finetuning import GLUE, GLUE_INFERENCE, SQUAD, SQUAD_INFERENCE, GlueCall, SquadCall
 from bert_tf.launch.pretraining import ADAM, LAMB, make_adam, make_lamb
 
 # The tables of others; that of the benchmarks is in the checkout only.
-_BIOBERT, _BENCHMARKS = "bert_tf.contrib.biomedical.biobert:RECIPES", "benchmarks.finetuning_sweeps:RECIPES"
+_CONTRIB = ("bert_tf.contrib.budget.budget:RECIPES", "bert_tf.contrib.biomedical.biobert:RECIPES")
+_BENCHMARKS = "benchmarks.finetuning_sweeps:RECIPES"
 _RECIPES = {
     "pretraining_lamb": Recipe(LAMB, make_lamb),
     "pretraining_lamb_phase1": Recipe(LAMB, partial(make_lamb, only="phase_1")),
     "pretraining_lamb_phase2": Recipe(LAMB, partial(make_lamb, only="phase_2")),
     "pretraining_adam": Recipe(ADAM, make_adam),
-    "pretraining_budget": Recipe(BUDGET, make_budget),
     "run_sub": Recipe((), run_sub.RunSub),
     "squad": Recipe(SQUAD, partial(SquadCall.of, "finetuning_squad")),
     "squad_inference": Recipe(SQUAD_INFERENCE, partial(SquadCall.of, "squad_inference")),
@@ -32,7 +32,8 @@ _RECIPES = {
 
 def find_recipes() -> dict[str, Recipe]:
     """All of them, by the scripts' names."""
-    return {**_RECIPES, **load(_BIOBERT), **(load(_BENCHMARKS) if checkout() else {})}
+    tables = [_RECIPES, *map(load, _CONTRIB), load(_BENCHMARKS) if checkout() else {}]
+    return dict(itertools.chain.from_iterable(table.items() for table in tables))
 
 
 def find_recipe(name: str) -> Recipe:

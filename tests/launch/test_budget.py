@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from bert_tf.base.machine.hardware import GIB
-from bert_tf.launch import budget, call
+from bert_tf.contrib.budget import budget
+from bert_tf.launch import call
 from bert_tf.memory.plan import Device
 from bert_tf.records.token_file import Shard, TokenizedText, write_tokens
 from tests.launch.helpers import flags_of, launch, prepare_tokens

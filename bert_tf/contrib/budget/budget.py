@@ -22,7 +22,7 @@ from bert_tf.base.files import work_folder
 from bert_tf.base.machine.hardware import compute_capabilities
 from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, PRESETS, BertConfig
 from bert_tf.launch.arguments import Typed, Values, arguments
-from bert_tf.launch.call import Run
+from bert_tf.launch.call import Recipe, Run
 from bert_tf.launch.environment import LaunchEnvironment, show
 from bert_tf.launch.prepared_data import PreparedData
 from bert_tf.launch.pretraining import Phase, Pretraining
@@ -285,3 +285,6 @@ def _time_so_far(call: Training) -> list[str]:
         f"so_far = {reached:,} updates in {hours:.2f} of {call.typed['hours']:g} hours; {between:.2f} between its "
         f"{len(starts)} start(s) are not counted (MAX_HOURS stops at an hour of your own)"
     ]
+
+
+RECIPES = {"pretraining_budget": Recipe(BUDGET, make_budget)}
