@@ -81,6 +81,7 @@ def test_the_rate_is_measured_once_and_everything_follows_from_it(started, capsy
     for number, (flags, batch) in enumerate(zip(phases, (8192, 4096))):
         updates, warmup = int(flags["num_train_steps"]), int(flags["warmup_steps"])
         assert updates == int([0.8, 0.2][number] * sequences / batch)
+        assert float(flags["learning_rate"]) == 2.5e-3, "by width, and the cube root of 4,096 / 32"
         assert warmup == round(budget.PARTS[number].warmup_share * updates)
         assert int(flags["decay_steps"]) == [1, updates - warmup][number], "the rate falls in the second phase only"
     assert "init_checkpoint" not in phases[0] and phases[1]["init_checkpoint"] == phases[0]["model_dir"]

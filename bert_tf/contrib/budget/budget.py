@@ -63,9 +63,10 @@ PARTS = (
     _Part("phase_2", "measurement", 128, 20, hours_share=0.2, batches=1, warmup_share=0.02),
 )
 LAST = PARTS[-1]
-# The peak rate of a model of this width with this many long sequences in an update; it falls with the width, and rises
-# with the root of the sequences.
-RATE, RATE_WIDTH, RATE_BATCH = 1e-3, 768, 4096
+# The best peak rate of a model of this width with this many long sequences in an update (docs/LOG.md). In proportion to
+# 1 / width, as trials show, and to the cube root of the sequences it becomes 8.4e-4 for BERT-Base with 4,096, where
+# Cramming has 1e-3 and MosaicBERT 5e-4.
+RATE, RATE_WIDTH, RATE_BATCH = 1e-3, 128, 32
 # Of an update: as many as would make about so many updates of long sequences, a power of two within these.
 USUAL_UPDATES, SMALLEST_BATCH, LARGEST_BATCH = 20_000, 32, 4096
 # Fewer updates than this teach a model nothing but how often words occur.
@@ -224,7 +225,7 @@ def _phases_of_training(typed: Typed, micro_batch_size: int, rates: Sequence[flo
 
 def _peak_rate(bert_model: str, batch: int) -> float:
     _, width = PRESETS[bert_model]
-    return float(f"{RATE * RATE_WIDTH / width * math.sqrt(batch / RATE_BATCH):.2g}")
+    return float(f"{RATE * RATE_WIDTH / width * (batch / RATE_BATCH) ** (1 / 3):.2g}")
 
 
 def _measured_rate(run_folder: Path) -> float | None:
