@@ -65,10 +65,11 @@ def run(name: str, benchmark: Benchmark, arguments: Sequence[str]) -> None:
         sys.argv = [f"python -m benchmarks {name}", *arguments]
         runpy.run_module(f"benchmarks.{name}", run_name="__main__")
         return
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # only `gpu` measures GPUs
     from benchmarks.frame import Bench
 
     module = importlib.import_module(f"benchmarks.{name}")
+    if not getattr(module, "ON_GPUS", False):
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
     options = make_parser(name, module).parse_args(arguments)
     if options.rounds < 1:
         raise UserError(f"--rounds is {options.rounds}; at least one is needed")

@@ -109,9 +109,10 @@ NVIDIA_WORDS = LAMB.changed(
 )
 
 
-def _after_short(choice: Choice) -> Choice:
+def _after_short(choice: Choice, first_share: float = 0.9) -> Choice:
     """After a phase of short sequences, in which its rate does not fall yet."""
-    return choice.changed(first=choice.changed(**SHORT, decay_share=0.01), warmup_share=0.02)
+    first = choice.changed(**SHORT, decay_share=0.01)
+    return choice.changed(first=first, first_share=first_share, warmup_share=0.02)
 
 
 CHOICES: dict[str, Trained] = {
@@ -127,6 +128,18 @@ CHOICES: dict[str, Trained] = {
     "lengths 32, then 128": BASE.changed(first=BASE.changed(**SHORT)),
     "lengths 32, then 128, trapezoid, no dropout": _after_short(BASE.changed(dropout=0)),
     "lengths, trapezoid, no dropout, twice the rate": _after_short(BASE.changed(dropout=0, learning_rate=1e-3)),
+    "lengths, trapezoid, no dropout, 4 times the rate": _after_short(BASE.changed(dropout=0, learning_rate=2e-3)),
+    "lengths, trapezoid, no dropout, 8 times the rate": _after_short(BASE.changed(dropout=0, learning_rate=4e-3)),
+    "lengths, trapezoid, no dropout, twice the rate, next sentence": _after_short(
+        BASE.changed(dropout=0, learning_rate=1e-3, no_next_sentence=None)
+    ),
+    "lengths, trapezoid, no dropout, half of it short": _after_short(BASE.changed(dropout=0), 2 / 3),
+    "lengths, trapezoid, no dropout, hidden size 256": _after_short(
+        BASE.changed(dropout=0, hidden_size=256, learning_rate=5e-4)
+    ),
+    "lengths, trapezoid, no dropout, hidden size 256, twice": _after_short(
+        BASE.changed(dropout=0, hidden_size=256, learning_rate=1e-3)
+    ),
     "lengths, trapezoid, no dropout, LAMB": _after_short(LAMB.changed(dropout=0)),
     "batch 16": BASE.changed(train_batch_size=16, learning_rate=3.5e-4),
     "batch 64": BASE.changed(train_batch_size=64, learning_rate=7e-4),
@@ -151,12 +164,17 @@ CHOICES: dict[str, Trained] = {
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", type=existing, required=True, help="token files of a dataset: training/ and test/")
-    parser.add_argument("--trials", type=Path, required=True, help="folder of what is finished, and of the runs")
+    add_files(parser)
     parser.add_argument("--base_updates", type=int, default=2_000, help="of a trial of the base; %(default)s")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--times", type=float, nargs="+", default=[1.0], help="how many times the budget; default: 1")
     parser.add_argument("--only", nargs="+", choices=CHOICES, help="choices to run; default: all that can be")
+
+
+def add_files(parser: argparse.ArgumentParser) -> None:
+    """What is read, and where the trials are."""
+    parser.add_argument("--data", type=existing, required=True, help="token files of a dataset: training/ and test/")
+    parser.add_argument("--trials", type=Path, required=True, help="folder of what is finished, and of the runs")
     parser.add_argument("--questions", type=existing, help="folder with train-v1.1.json and dev-v1.1.json")
     parser.add_argument("--entities", type=existing, help="folder with train.tsv and devel.tsv")
     parser.add_argument("--peer_python", type=existing, help="a Python with torch, transformers and accelerate")
@@ -226,7 +244,7 @@ def _run_trial(options: argparse.Namespace, finished: Finished, trial: Trial) ->
         start, weights = weights, folder / f"phase_{number}"
         secs += _pretrain(options, phase, weights, round(share * updates), trial.seed, start)
     assert weights
-    outcome = {"updates": updates, "all_cpu_secs": secs, **_judge(options, weights, trial.seed)}
+    outcome = {"updates": updates, "all_cpu_secs": secs, **judge(options, weights, trial.seed)}
     shutil.rmtree(folder)
     return outcome
 
@@ -244,6 +262,7 @@ def _cost_of(options: argparse.Namespace, choice: Trained, folder: Path) -> floa
 
     def cost(measured: Trained) -> float:
         """Of an update, without what a run costs besides."""
+        shutil.rmtree(folder, ignore_errors=True)  # what an interrupted measurement has left
         few, more = (_pretrain(options, measured, folder / f"cost_{count}", count, 1) for count in COST_UPDATES)
         shutil.rmtree(folder)
         return more - few
@@ -266,13 +285,7 @@ def _pretrain(
     model = folder.with_suffix(".json")
     model.write_text(config.to_json(), encoding="utf-8")
     if isinstance(choice, Peer):
-        flags = {"text": options.peer_text, "vocab_file": options.data / "vocab.txt", "config": model, **choice.flags}
-        flags |= {"max_seq_length": BASE.flags["max_seq_length"], "max_steps": updates, "seed": seed}
-        manifest = read_manifest(options.data / MANIFEST_NAME, "create_token_files")
-        assert manifest, "there are token files"
-        flags |= {name: int(manifest.arguments[name]) for name in ("do_lower_case", "strip_accents")}
-        command = [options.peer_python, CHECKOUT / "benchmarks/variants/run_mlm.py"]
-        return _command_secs(command, {**flags, "output_dir": folder})
+        return train_peer(options, model, folder, updates, seed, **choice.flags)
     flags = {
         **choice.flags,
         "bert_config_file": model,
@@ -286,6 +299,24 @@ def _pretrain(
         "seed": seed,
     }
     return _program_secs("run_pretraining.py", flags, folder)
+
+
+def train_peer(options: argparse.Namespace, config: Path, folder: Path, updates: int, seed: int, **flags: Any) -> float:
+    """Pre-trains with run_mlm a model of this bert_config.json; returns processor seconds."""
+    manifest = read_manifest(options.data / MANIFEST_NAME, "create_token_files")
+    assert manifest, "there are token files"
+    flags = {
+        "text": options.peer_text,
+        "vocab_file": options.data / "vocab.txt",
+        **{name: int(manifest.arguments[name]) for name in ("do_lower_case", "strip_accents")},
+        "config": config,
+        "max_seq_length": BASE.flags["max_seq_length"],
+        "max_steps": updates,
+        "seed": seed,
+        **flags,
+        "output_dir": folder,
+    }
+    return _command_secs([options.peer_python, CHECKOUT / "benchmarks/variants/run_mlm.py"], flags)
 
 
 def _held_out_loss(options: argparse.Namespace, weights: Path) -> float:
@@ -318,7 +349,7 @@ def _f1_of_entities(options: argparse.Namespace, weights: Path, seed: int) -> fl
 FINE_TUNING = {"max_seq_length": 128, "train_batch_size": 32, "learning_rate": 6e-4, "num_train_epochs": 3}
 
 
-def _judge(options: argparse.Namespace, weights: Path, seed: int) -> dict[str, float]:
+def judge(options: argparse.Namespace, weights: Path, seed: int) -> dict[str, float]:
     """What is in the table of `SCORES`, as far as the files for it are given."""
     scores = {"loss": _held_out_loss(options, weights)}
     if options.questions:
