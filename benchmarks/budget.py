@@ -176,6 +176,7 @@ def add_files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=existing, required=True, help="token files of a dataset: training/ and test/")
     parser.add_argument("--trials", type=Path, required=True, help="folder of what is finished, and of the runs")
     parser.add_argument("--questions", type=existing, help="folder with train-v1.1.json and dev-v1.1.json")
+    parser.add_argument("--fine_tuning_rate", type=float, default=6e-4, help="%(default)g; less for a wider model")
     parser.add_argument("--entities", type=existing, help="folder with train.tsv and devel.tsv")
     parser.add_argument("--peer_python", type=existing, help="a Python with torch, transformers and accelerate")
     parser.add_argument("--peer_text", type=existing, help="folder of the sharded training text, for the peer")
@@ -336,17 +337,25 @@ def _held_out_loss(options: argparse.Namespace, weights: Path) -> float:
 
 def _f1_of_answers(options: argparse.Namespace, weights: Path, seed: int) -> float:
     train, held_out = options.questions / "train-v1.1.json", options.questions / "dev-v1.1.json"
-    flags = {**FINE_TUNING, "mode": "train_and_predict", "train_file": train, "predict_file": held_out, "seed": seed}
+    flags = {
+        **_fine_tuning(options),
+        "mode": "train_and_predict",
+        "train_file": train,
+        "predict_file": held_out,
+        "seed": seed,
+    }
     return _scored("run_squad.py", {**flags, "doc_stride": 64}, options, weights, "answers")["f1"]
 
 
 def _f1_of_entities(options: argparse.Namespace, weights: Path, seed: int) -> float:
     train, held_out = options.entities / "train.tsv", options.entities / "devel.tsv"
-    flags = {**FINE_TUNING, "train_file": train, "predict_file": held_out, "seed": seed}
+    flags = {**_fine_tuning(options), "train_file": train, "predict_file": held_out, "seed": seed}
     return _scored("run_ner.py", flags, options, weights, "entities")["f1"]
 
 
-FINE_TUNING = {"max_seq_length": 128, "train_batch_size": 32, "learning_rate": 6e-4, "num_train_epochs": 3}
+def _fine_tuning(options: argparse.Namespace) -> dict[str, Any]:
+    rate = options.fine_tuning_rate
+    return {"max_seq_length": 128, "train_batch_size": 32, "learning_rate": rate, "num_train_epochs": 3}
 
 
 def judge(options: argparse.Namespace, weights: Path, seed: int) -> dict[str, float]:
