@@ -1,4 +1,4 @@
-"""Which choices of pre-training learn the most from the same processor seconds, by the held-out masked words' loss.
+r"""Which choices of pre-training learn the most from the same processor seconds, by the held-out masked words' loss.
 
 A choice changes flags of run_pretraining.py, the model, or begins with a phase of shorter sequences. How many times as
 much as one of the base an update costs is measured once for each choice, by short runs of both one after the other,

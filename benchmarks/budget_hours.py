@@ -1,4 +1,4 @@
-"""The recipe for a budget of hours as it is typed, beside Hugging Face's run_mlm in the same hours, on this machine.
+r"""The recipe for a budget of hours as it is typed, beside Hugging Face's run_mlm in the same hours, on this machine.
 
     python -m benchmarks budget_hours --hours 0.1 --bert_model small --data .../tokens/... --trials results/hours \
       --peer_python .../bin/python --peer_text .../sharded/.../training

@@ -1,4 +1,4 @@
-"""Input pipeline: records/s on one core, of this project and of tf.data.
+r"""Input pipeline: records/s on one core, of this project and of tf.data.
 
 - This project: `training_batches` as in training, from blocks in the global order to the features of an update. It
   verifies every checksum, and checks ids against the vocabulary's size.

@@ -1,4 +1,4 @@
-"""Whether NVIDIA's own TF2 code and this project make the same updates.
+r"""Whether NVIDIA's own TF2 code and this project make the same updates.
 
 TensorFlow2/LanguageModeling/BERT from a clone of https://github.com/NVIDIA/DeepLearningExamples runs unchanged, in its
 own environment with TensorFlow 2.15, from the same weights and batches as this project. The known differences are
