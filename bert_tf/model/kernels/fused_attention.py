@@ -15,7 +15,7 @@ from bert_tf.model.elementwise import with_gradient
 from bert_tf.model.kernels import launching
 from bert_tf.model.kernels.compilation import Unavailable
 from bert_tf.model.kernels.fused_operation import FusedOperation, Launch, Site, draw_keep_bits
-from bert_tf.model.kernels.requirements import HEAD_SIZES, LENGTH_UNIT
+from bert_tf.model.kernels.requirements import HEAD_SIZES, LENGTH_UNIT, SHORT_LENGTH, has_blocks
 from bert_tf.model.randomness import keep_scale
 from bert_tf.model.visibility import VisibleKeys
 
@@ -45,7 +45,8 @@ class FusedAttention(FusedOperation):
     @property
     def _is_one_block(self) -> bool:
         """Whether a program holds all queries and keys of a row, and so computes all gradients."""
-        return self.sequence_length <= 128 and (self.head_size <= 64 or self._has_wide_registers)
+        fits = self.head_size <= 64 or self._has_wide_registers or self.sequence_length < LENGTH_UNIT
+        return self.sequence_length <= 128 and fits
 
     @property
     def _block_size(self) -> int:
@@ -57,8 +58,9 @@ class FusedAttention(FusedOperation):
         length, num_heads, head_size = self.sequence_length, self.num_heads, self.head_size
         if head_size not in HEAD_SIZES:
             raise Unavailable(f"heads have {head_size} elements, not {', '.join(map(str, HEAD_SIZES))}")
-        if length % LENGTH_UNIT:
-            raise Unavailable(f"the length of the sequences, {length}, is no multiple of {LENGTH_UNIT}")
+        if not has_blocks(length):
+            unit = f"no multiple of {LENGTH_UNIT}, nor {SHORT_LENGTH}"
+            raise Unavailable(f"the length of the sequences, {length}, is {unit}")
         batch_size, width, block_size = self.num_rows // length, num_heads * head_size, self._block_size
         data, floats, flat = self.dtype, tf.float32, ([self.num_rows, width], self.dtype)
         by_query = ([batch_size, num_heads, length], floats)

@@ -9,8 +9,8 @@ from bert_tf.base.machine.hardware import compute_capabilities
 # The compute capability from which on Triton makes matrix instructions of the kernels.
 OLDEST_CAPABILITY = (8, 0)
 HEAD_SIZES = (32, 64, 128)
-# What the lengths of sequences must be a multiple of.
-LENGTH_UNIT = 64
+# The lengths of sequences: multiples of this, and one that is shorter.
+LENGTH_UNIT, SHORT_LENGTH = 64, 32
 
 
 def may_have_kernels() -> bool:
@@ -22,4 +22,9 @@ def may_have_kernels() -> bool:
 
 def can_attend(head_size: int, sequence_length: int) -> bool:
     """Whether there are kernels for the attention of such heads."""
-    return head_size in HEAD_SIZES and sequence_length % LENGTH_UNIT == 0
+    return head_size in HEAD_SIZES and has_blocks(sequence_length)
+
+
+def has_blocks(sequence_length: int) -> bool:
+    """Whether the kernels' blocks divide a length."""
+    return sequence_length % LENGTH_UNIT == 0 or sequence_length == SHORT_LENGTH

@@ -41,6 +41,8 @@ class Case:
 
 
 CASES = [
+    Case(32, 2, 64, 32, packed=True),
+    Case(32, 1, 128, 32, rate=0, dtype=BFLOAT16),
     Case(64, 2, 64, 64, dtype=BFLOAT16, packed=True),
     Case(64, 3, 32, 64, dtype=np.float32, packed=True),
     Case(128, 2, 128, 128, rate=0),
