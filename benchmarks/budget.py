@@ -102,6 +102,7 @@ BASE = Choice(
 )
 # The recipe's lengths, 128 and 512, and tokens of an update, shrunk.
 SHORT = {"max_seq_length": 32, "max_predictions_per_seq": 5, "train_batch_size": 64}
+PACKED = {"packing": True, "train_batch_size": 8, "num_accumulation_steps": 4}
 MASKED_30 = BASE.changed(masked_lm_prob=0.3, max_predictions_per_seq=39)
 LAMB = BASE.changed(optimizer_type="lamb", learning_rate=0.01)
 NVIDIA_WORDS = LAMB.changed(
@@ -111,14 +112,16 @@ NVIDIA_WORDS = LAMB.changed(
 
 def _after_short(choice: Choice, first_share: float = 0.9) -> Choice:
     """After a phase of short sequences, in which its rate does not fall yet."""
-    first = choice.changed(**SHORT, decay_share=0.01)
+    num_micro_batches = choice.flags.get("num_accumulation_steps", 1)
+    short = {**SHORT, "train_batch_size": SHORT["train_batch_size"] // num_micro_batches}
+    first = choice.changed(**short, decay_share=0.01)
     return choice.changed(first=first, first_share=first_share, warmup_share=0.02)
 
 
 CHOICES: dict[str, Trained] = {
     "base": BASE,
     "next sentence": BASE.changed(no_next_sentence=None),
-    "packed": BASE.changed(packing=True, train_batch_size=8, num_accumulation_steps=4),
+    "packed": BASE.changed(**PACKED),
     "masked 20 %": BASE.changed(masked_lm_prob=0.2, max_predictions_per_seq=26),
     "masked 30 %": MASKED_30,
     # The trapezoid's rate, and less is masked while it falls.
@@ -132,6 +135,12 @@ CHOICES: dict[str, Trained] = {
     "lengths, trapezoid, no dropout, 8 times the rate": _after_short(BASE.changed(dropout=0, learning_rate=4e-3)),
     "lengths, trapezoid, no dropout, twice the rate, next sentence": _after_short(
         BASE.changed(dropout=0, learning_rate=1e-3, no_next_sentence=None)
+    ),
+    "lengths, trapezoid, no dropout, twice the rate, packed": _after_short(
+        BASE.changed(dropout=0, learning_rate=1e-3, **PACKED)
+    ),
+    "lengths, trapezoid, no dropout, twice the rate, packed, next sentence": _after_short(
+        BASE.changed(dropout=0, learning_rate=1e-3, no_next_sentence=None, **PACKED)
     ),
     "lengths, trapezoid, no dropout, half of it short": _after_short(BASE.changed(dropout=0), 2 / 3),
     "lengths, trapezoid, no dropout, hidden size 256": _after_short(
