@@ -100,7 +100,7 @@ def test_the_rate_is_measured_once_and_everything_follows_from_it(started, capsy
     assert "so_far = 0 updates in 3.00 of 10 hours; 0.00 between its 2 start(s) are not counted" in said
 
 
-def test_variables_go_before_the_preset_and_what_was_typed_before_these(started, monkeypatch):
+def test_variables_go_before_the_preset_and_what_was_typed_before_these(started, monkeypatch, capsys):
     """And the measurement scores nothing."""
     variables = {"PACKING": "0", "DROPOUT": "0.1", "NO_NEXT_SENTENCE": "0", "DATASET": "another"}
     for name, value in {**variables, "EVAL_STEPS": "50", "EARLY_STOPPING": "3"}.items():
@@ -113,6 +113,7 @@ def test_variables_go_before_the_preset_and_what_was_typed_before_these(started,
     for flags in measurements:
         assert not {"eval_files", "eval_steps", "early_stopping"} & flags.keys()
     assert [(flags["eval_steps"], flags["early_stopping"]) for flags in phases] == [("50.0", "3")] * 2
+    assert f"loss_to_beat = {math.log(4) + math.log(2):.2f} " in capsys.readouterr().out, "and that of next sentences"
 
 
 @pytest.mark.parametrize(

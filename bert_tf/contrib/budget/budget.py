@@ -40,8 +40,8 @@ _CORPUS = Setting("dataset", "str", ANY, is_flag=False)
 BUDGET = arguments("hours=24 bert_model=base dataset=any", *PRETRAINING, hours=_HOURS, dataset=_CORPUS)
 
 # The choices, as variables, which a user's own go before: those of Cramming (arXiv 2212.14034) and MosaicBERT (arXiv
-# 2312.17482), as far as they are settings here; an experiment decided the two lengths, the decay and the dropout
-# (docs/LOG.md).
+# 2312.17482), as far as they are settings here; experiments decided the two lengths, the decay, the dropout and the
+# rate (docs/LOG.md).
 PRESET = {"PACKING": "1", "NO_NEXT_SENTENCE": "1", "DROPOUT": "0", "DATA_FORMAT": "tokens"}
 
 
@@ -144,7 +144,7 @@ class Training(Budget):
 
     def _choose_data(self) -> list[PreparedData]:
         prepared = super()._choose_data()
-        _describe_text(self.phases, prepared[0], self.typed)
+        _describe_text(self.phases, prepared[0], self.typed, bool(self.environment.given("no_next_sentence")))
         return prepared
 
     def _flags(self, phase: Phase) -> Values:
@@ -235,17 +235,18 @@ def _measured_rate(run_folder: Path) -> float | None:
     return rates[-1] if rates and events[-1]["event"] == "end" else None
 
 
-def _describe_text(phases: Sequence[Phase], data: PreparedData, typed: Typed) -> None:
+def _describe_text(phases: Sequence[Phase], data: PreparedData, typed: Typed, words_only: bool) -> None:
     """Says how often the text is read, and which loss takes no reading. Raises UserError if it is too short."""
     manifest = read_manifest(data.folder / MANIFEST_NAME, "create_token_files")
     assert manifest, "without one, the data were not chosen"
     counts = manifest.counts
     tokens = counts.get("num_tokens_training", counts["num_tokens"])
     epochs = sum(phase.num_sequences * phase.max_seq_length for phase in phases) / tokens
+    loss = _loss_of_frequencies(data.folder) + (0 if words_only else math.log(2))  # of the next sentence, by a coin
     show(
         [
             f"epochs = {epochs:.3g} of {tokens:,} tokens",
-            f"loss_to_beat = {_loss_of_frequencies(data.folder):.2f} with no more than how often each piece occurs; "
+            f"loss_to_beat = {loss:.2f} with no more than how often each piece occurs; "
             f"the loss should be lower after {phases[0].num_updates // 5:,} updates",
         ]
     )
