@@ -23,6 +23,7 @@ from bert_tf.base.errors import UserError, exit_on_user_error
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = ("finetuning", "gpu")  # with a command line of their own
+ON_GPUS = ("budget_hours",)  # besides `gpu`
 
 
 class Benchmark(NamedTuple):
@@ -65,11 +66,11 @@ def run(name: str, benchmark: Benchmark, arguments: Sequence[str]) -> None:
         sys.argv = [f"python -m benchmarks {name}", *arguments]
         runpy.run_module(f"benchmarks.{name}", run_name="__main__")
         return
+    if name not in ON_GPUS:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
     from benchmarks.frame import Bench
 
     module = importlib.import_module(f"benchmarks.{name}")
-    if not getattr(module, "ON_GPUS", False):
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""
     options = make_parser(name, module).parse_args(arguments)
     if options.rounds < 1:
         raise UserError(f"--rounds is {options.rounds}; at least one is needed")

@@ -104,6 +104,7 @@ BASE = Choice(
 SHORT = {"max_seq_length": 32, "max_predictions_per_seq": 5, "train_batch_size": 64}
 PACKED = {"packing": True, "train_batch_size": 8, "num_accumulation_steps": 4}
 MASKED_30 = BASE.changed(masked_lm_prob=0.3, max_predictions_per_seq=39)
+TWICE = BASE.changed(dropout=0, learning_rate=1e-3)
 LAMB = BASE.changed(optimizer_type="lamb", learning_rate=0.01)
 NVIDIA_WORDS = LAMB.changed(
     first=LAMB.changed(**SHORT, warmup_share=2000 / 7038), learning_rate=0.0067, warmup_share=200 / 1563
@@ -130,25 +131,13 @@ CHOICES: dict[str, Trained] = {
     ),
     "lengths 32, then 128": BASE.changed(first=BASE.changed(**SHORT)),
     "lengths 32, then 128, trapezoid, no dropout": _after_short(BASE.changed(dropout=0)),
-    "lengths, trapezoid, no dropout, twice the rate": _after_short(BASE.changed(dropout=0, learning_rate=1e-3)),
-    "lengths, trapezoid, no dropout, 4 times the rate": _after_short(BASE.changed(dropout=0, learning_rate=2e-3)),
-    "lengths, trapezoid, no dropout, 8 times the rate": _after_short(BASE.changed(dropout=0, learning_rate=4e-3)),
-    "lengths, trapezoid, no dropout, twice the rate, next sentence": _after_short(
-        BASE.changed(dropout=0, learning_rate=1e-3, no_next_sentence=None)
-    ),
-    "lengths, trapezoid, no dropout, twice the rate, packed": _after_short(
-        BASE.changed(dropout=0, learning_rate=1e-3, **PACKED)
-    ),
-    "lengths, trapezoid, no dropout, twice the rate, packed, next sentence": _after_short(
-        BASE.changed(dropout=0, learning_rate=1e-3, no_next_sentence=None, **PACKED)
-    ),
+    "lengths, trapezoid, no dropout, twice the rate": _after_short(TWICE),
+    "lengths, trapezoid, no dropout, 4 times the rate": _after_short(TWICE.changed(learning_rate=2e-3)),
+    "lengths, trapezoid, no dropout, twice the rate, next sentence": _after_short(TWICE.changed(no_next_sentence=None)),
+    "lengths, trapezoid, no dropout, twice the rate, packed": _after_short(TWICE.changed(**PACKED)),
     "lengths, trapezoid, no dropout, half of it short": _after_short(BASE.changed(dropout=0), 2 / 3),
-    "lengths, trapezoid, no dropout, hidden size 256": _after_short(
-        BASE.changed(dropout=0, hidden_size=256, learning_rate=5e-4)
-    ),
-    "lengths, trapezoid, no dropout, hidden size 256, twice": _after_short(
-        BASE.changed(dropout=0, hidden_size=256, learning_rate=1e-3)
-    ),
+    "lengths, trapezoid, no dropout, hidden size 256": _after_short(TWICE.changed(hidden_size=256, learning_rate=5e-4)),
+    "lengths, trapezoid, no dropout, hidden size 256, twice": _after_short(TWICE.changed(hidden_size=256)),
     "lengths, trapezoid, no dropout, LAMB": _after_short(LAMB.changed(dropout=0)),
     "batch 16": BASE.changed(train_batch_size=16, learning_rate=3.5e-4),
     "batch 64": BASE.changed(train_batch_size=64, learning_rate=7e-4),

@@ -28,7 +28,6 @@ from bert_tf.run.run_folder import read_config
 
 NEEDS = "--data: token files, and hours; --peer_python; better a GPU"
 ROUNDS, CORES = 1, 0
-ON_GPUS = True
 OURS, DEFAULTS, AS_OURS = "the recipe for a budget", "run_mlm", "run_mlm, with our batch, rate and precision"
 FIRST, LAST = "phase_1", "phase_2"  # of ours
 PROBES = (20, 520)  # updates of the two short runs of the peer; its start takes seconds more or less

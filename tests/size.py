@@ -28,7 +28,7 @@ PARTS = {
     "tests": ("tests/**/*.py",),
     "benchmarks": ("benchmarks/**/*.py",),
 }
-BESIDE = ("bert_tf/contrib/", "bert_tf/planning/")  # what is no part of the core
+BESIDE = "bert_tf/contrib/"  # what is no part of the core
 CONFIG = "PretrainingConfig"
 EVERYWHERE = {"seed", "precision"}
 LEAST_SETTINGS = 2
@@ -93,7 +93,7 @@ def measure(checkout: Path) -> dict[str, str]:
     classes = [node for module in modules for node in ast.walk(module) if isinstance(node, ast.ClassDef)]
     settings = settings_of(CONFIG, {each.name: each for each in classes})
     entered = [names for names in map(names_in, modules) if CONFIG in names or len(names & settings) >= LEAST_SETTINGS]
-    core = [module for path, module in zip(product, modules) if not any(folder in path.as_posix() for folder in BESIDE)]
+    core = [module for path, module in zip(product, modules) if BESIDE not in path.as_posix()]
     return {
         **figures,
         "expressions and statements": f"{num_expressions(modules):,}",

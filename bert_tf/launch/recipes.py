@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from functools import partial
 
 from bert_tf.base.command_line import nearest
@@ -15,7 +14,7 @@ from bert_tf.launch.finetuning import GLUE, GLUE_INFERENCE, SQUAD, SQUAD_INFEREN
 from bert_tf.launch.pretraining import ADAM, LAMB, make_adam, make_lamb
 
 # The tables of others; that of the benchmarks is in the checkout only.
-_CONTRIB = ("bert_tf.contrib.budget.budget:RECIPES", "bert_tf.contrib.biomedical.biobert:RECIPES")
+_BUDGET, _BIOBERT = "bert_tf.contrib.budget.budget:RECIPES", "bert_tf.contrib.biomedical.biobert:RECIPES"
 _BENCHMARKS = "benchmarks.finetuning_sweeps:RECIPES"
 _RECIPES = {
     "pretraining_lamb": Recipe(LAMB, make_lamb),
@@ -32,8 +31,7 @@ _RECIPES = {
 
 def find_recipes() -> dict[str, Recipe]:
     """All of them, by the scripts' names."""
-    tables = [_RECIPES, *map(load, _CONTRIB), load(_BENCHMARKS) if checkout() else {}]
-    return dict(itertools.chain.from_iterable(table.items() for table in tables))
+    return {**_RECIPES, **load(_BUDGET), **load(_BIOBERT), **(load(_BENCHMARKS) if checkout() else {})}
 
 
 def find_recipe(name: str) -> Recipe:

@@ -13,7 +13,7 @@ import functools
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -55,6 +55,11 @@ class _Part(NamedTuple):
     hours_share: float
     batches: int  # so many times the sequences of the last part are in an update
     warmup_share: float  # of its updates
+
+    def make_phase(self, name: str, micro_batch_size: int, num_accumulation_steps: int, **others: Any) -> Phase:
+        """A run at this length, on one rank; `others`: fields of `Phase`."""
+        lengths = self.max_seq_length, self.max_predictions_per_seq
+        return Phase(name, *lengths, micro_batch_size, num_accumulation_steps, 1, **others)
 
 
 # The rate stays at its peak after the warm-up, and falls in the last part only.
@@ -144,7 +149,7 @@ class Training(Budget):
 
     def _choose_data(self) -> list[PreparedData]:
         prepared = super()._choose_data()
-        _describe_text(self.phases, prepared[0], self.typed, bool(self.environment.given("no_next_sentence")))
+        _describe_text(self, prepared[0])
         return prepared
 
     def _flags(self, phase: Phase) -> Values:
@@ -160,10 +165,10 @@ def make_budget(typed: Typed, environment: LaunchEnvironment) -> Budget:
     size = call.micro_batch_size
     rate = _peak_rate(typed["bert_model"], size * FEWEST_MICRO_BATCHES)
     measurements = [
-        Phase(
+        part.make_phase(
             part.measurement,
-            *(part.max_seq_length, part.max_predictions_per_seq),
-            *(_num_sequences(part, size), FEWEST_MICRO_BATCHES, 1),
+            _num_sequences(part, size),
+            FEWEST_MICRO_BATCHES,
             learning_rate=rate,
             warmup_steps=0,
             num_updates=MEASURED_UPDATES,
@@ -209,10 +214,10 @@ def _phases_of_training(typed: Typed, micro_batch_size: int, rates: Sequence[flo
         size = min(_num_sequences(part, micro_batch_size), global_batch // FEWEST_MICRO_BATCHES)
         num_updates = int(part.hours_share * secs * rate / global_batch)
         phases.append(
-            Phase(
+            part.make_phase(
                 part.name,
-                *(part.max_seq_length, part.max_predictions_per_seq),
-                *(size, global_batch // size, 1),
+                size,
+                global_batch // size,
                 learning_rate=peak,
                 warmup_steps=round(part.warmup_share * num_updates),
                 num_updates=num_updates,
@@ -235,22 +240,25 @@ def _measured_rate(run_folder: Path) -> float | None:
     return rates[-1] if rates and events[-1]["event"] == "end" else None
 
 
-def _describe_text(phases: Sequence[Phase], data: PreparedData, typed: Typed, words_only: bool) -> None:
+def _describe_text(call: Training, data: PreparedData) -> None:
     """Says how often the text is read, and which loss takes no reading. Raises UserError if it is too short."""
     manifest = read_manifest(data.folder / MANIFEST_NAME, "create_token_files")
     assert manifest, "without one, the data were not chosen"
     counts = manifest.counts
     tokens = counts.get("num_tokens_training", counts["num_tokens"])
-    epochs = sum(phase.num_sequences * phase.max_seq_length for phase in phases) / tokens
-    loss = _loss_of_frequencies(data.folder) + (0 if words_only else math.log(2))  # of the next sentence, by a coin
+    epochs = sum(phase.num_sequences * phase.max_seq_length for phase in call.phases) / tokens
+    loss = _loss_of_frequencies(data.folder)
+    if not call.environment.given("no_next_sentence"):
+        loss += math.log(2)  # a coin's
     show(
         [
             f"epochs = {epochs:.3g} of {tokens:,} tokens",
             f"loss_to_beat = {loss:.2f} with no more than how often each piece occurs; "
-            f"the loss should be lower after {phases[0].num_updates // 5:,} updates",
+            f"the loss should be lower after {call.phases[0].num_updates // 5:,} updates",
         ]
     )
     if epochs > MOST_EPOCHS:
+        typed = call.typed
         hours = typed["hours"] * MOST_EPOCHS / epochs
         raise UserError(
             f"{typed.title('hours')} is {typed['hours']:g}: the {tokens:,} tokens of {data.dataset} would be read "

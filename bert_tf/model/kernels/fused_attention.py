@@ -59,8 +59,9 @@ class FusedAttention(FusedOperation):
         if head_size not in HEAD_SIZES:
             raise Unavailable(f"heads have {head_size} elements, not {', '.join(map(str, HEAD_SIZES))}")
         if not has_blocks(length):
-            unit = f"no multiple of {LENGTH_UNIT}, nor {SHORT_LENGTH}"
-            raise Unavailable(f"the length of the sequences, {length}, is {unit}")
+            raise Unavailable(
+                f"the length of the sequences, {length}, is no multiple of {LENGTH_UNIT}, nor {SHORT_LENGTH}"
+            )
         batch_size, width, block_size = self.num_rows // length, num_heads * head_size, self._block_size
         data, floats, flat = self.dtype, tf.float32, ([self.num_rows, width], self.dtype)
         by_query = ([batch_size, num_heads, length], floats)
