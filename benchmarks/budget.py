@@ -1,19 +1,21 @@
 r"""Which choices of pre-training learn the most from the same processor seconds, by the held-out masked words' loss.
 
-A choice changes flags of run_pretraining.py, the model, or begins with a phase of shorter sequences. How many times as
-much as one of the base an update costs is measured once for each choice, by short runs of both one after the other,
-which a busy machine slows alike; a trial has as many updates as cost the same as the base's, and its schedule ends with
-them. Afterwards all are asked alike, without next sentences and with 15 % of the words masked, about text that none has
-read, and fine-tuned alike on questions and on entities, where given.
+The first is `run_pretraining_budget.sh`'s own, for a small model; the others change flags of run_pretraining.py, the
+model, or how the updates are shared by the two lengths. What an update costs is measured once for each computation, by
+short runs of it and of the preset's, one after the other, which a busy machine slows alike; a trial has as many updates
+as cost the same as the preset's, and its schedule ends with them. Afterwards all are asked alike, without next
+sentences and with 15 % of the words masked, about text that none has read, and fine-tuned alike on questions and on
+entities, where given.
 
     python -m benchmarks budget --data .../tokens/... --trials benchmarks/results/budget_trials \
       --questions data/download/sample --entities .../ncbi_disease --peer_python .../bin/python --peer_text .../training
 
 An interrupted trial goes on from its checkpoint, the peer's from its beginning, and finished ones are kept in the
-folder's `finished.jsonl`. `--only` names the choices to run; the tables have all that are finished. `--times 0.5 2`
-runs them for half and twice the budget, and a second table shows the loss by budget. The data are token files
-(docs/preparing_data.md). The peer is transformers' Trainer, set as its example run_mlm.py sets it, see
-`variants/run_mlm.py`; it reads the sharded text that the token files were made from.
+folder's `finished.jsonl`. `--only` names the choices to run, so that several processes, each on a core of its own, can
+share the folder; the tables have all that are finished. `--times 0.5 2` runs them for half and twice the budget, and a
+second table shows the loss by budget. The data are token files (docs/preparing_data.md). The peer is transformers'
+Trainer, set as its example run_mlm.py sets it, see `variants/run_mlm.py`; it reads the sharded text that the token
+files were made from.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ import numpy as np
 from benchmarks.child import timed
 from benchmarks.finished import Finished, Line
 from benchmarks.frame import CHECKOUT, Bench, existing, read_scores, run_command
-from benchmarks.trials import mean_and_spread, small_model
+from benchmarks.trials import digest_of, mean_and_spread, small_model
 from bert_tf.base.errors import UserError
 from bert_tf.base.progress import Progress
 from bert_tf.launch.environment import flag_texts
@@ -54,7 +56,7 @@ class Choice:
     flags: Mapping[str, Any]
     layers: int = 2
     hidden_size: int = 128
-    warmup_share: float = 0.1
+    warmup_share: float = 0.02
     decay_share: float | None = None  # None: the rate falls from the end of the warm-up on
     first: Choice | None = None  # a phase before this one
     first_share: float = 0.9  # of the updates, as in the recipe; the rest is this one's
@@ -64,18 +66,22 @@ class Choice:
         fields = {name: changes.pop(name) for name in list(changes) if name in self.__dataclass_fields__}
         return dataclasses.replace(self, **fields, flags={**self.flags, **changes})
 
-    def costs_as(self, other: Choice) -> bool:
-        """Whether an update is the same computation, by other numbers."""
-        rate = self.flags["learning_rate"]
-        same_rates = {"warmup_share": self.warmup_share, "decay_share": self.decay_share, "learning_rate": rate}
-        return self == other.changed(**same_rates)
+    @property
+    def computation(self) -> dict[str, Any]:
+        """What an update's cost depends on."""
+        flags = {name: value for name, value in self.flags.items() if name != "learning_rate" and value is not None}
+        return {**flags, "layers": self.layers, "hidden_size": self.hidden_size}
 
 
 @dataclasses.dataclass(frozen=True)
 class Peer:
-    """The base's model, trained by transformers' Trainer with its defaults but for these."""
+    """The preset's model, trained by transformers' Trainer with its defaults but for these."""
 
     flags: Mapping[str, Any]
+
+    @property
+    def computation(self) -> dict[str, Any]:
+        return {"peer": {name: value for name, value in self.flags.items() if name != "learning_rate"}}
 
 
 Trained = Union[Choice, Peer]
@@ -89,81 +95,75 @@ class Trial(NamedTuple):
     times: float
 
 
-BASE = Choice(
+# The preset's second phase (bert_tf.contrib.budget).
+LONG = Choice(
     {
         "optimizer_type": "adamw",
-        "learning_rate": 5e-4,
-        "train_batch_size": 32,
+        "learning_rate": 1e-3,
+        "train_batch_size": 8,
+        "num_accumulation_steps": 4,
         "max_seq_length": 128,
         "max_predictions_per_seq": 20,
         "masked_lm_prob": 0.15,
+        "packing": True,
         "no_next_sentence": True,
+        "dropout": 0,
     }
 )
-# The recipe's lengths, 128 and 512, and tokens of an update, shrunk.
-SHORT = {"max_seq_length": 32, "max_predictions_per_seq": 5, "train_batch_size": 64}
-PACKED = {"packing": True, "train_batch_size": 8, "num_accumulation_steps": 4}
-MASKED_30 = BASE.changed(masked_lm_prob=0.3, max_predictions_per_seq=39)
-TWICE = BASE.changed(dropout=0, learning_rate=1e-3)
-LAMB = BASE.changed(optimizer_type="lamb", learning_rate=0.01)
-NVIDIA_WORDS = LAMB.changed(
-    first=LAMB.changed(**SHORT, warmup_share=2000 / 7038), learning_rate=0.0067, warmup_share=200 / 1563
+
+
+def _after_short(choice: Choice, **first: Any) -> Choice:
+    """After a phase of short sequences, twice as many in an update, at a constant rate; `first` changes that phase."""
+    length, predictions, size = (choice.flags[name] for name in SHAPE)
+    shape = dict(zip(SHAPE, (length // 4, predictions // 4, size * 2)))
+    constant = {"warmup_share": 0.06, "decay_share": 0.01}  # next to no decay, as in the preset
+    return choice.changed(first=choice.changed(**{**shape, **constant, **first}))
+
+
+SHAPE = ("max_seq_length", "max_predictions_per_seq", "train_batch_size")
+PRESET = _after_short(LONG)
+assert PRESET.first
+MASKED_30 = {"masked_lm_prob": 0.3, "max_predictions_per_seq": 39}
+LAMB = LONG.changed(optimizer_type="lamb", learning_rate=0.01)
+NVIDIA_LONG = LONG.changed(
+    optimizer_type="lamb",
+    learning_rate=0.0067,
+    warmup_share=200 / 1563,
+    packing=None,
+    no_next_sentence=None,
+    dropout=None,
 )
-
-
-def _after_short(choice: Choice, first_share: float = 0.9) -> Choice:
-    """After a phase of short sequences, in which its rate does not fall yet."""
-    num_micro_batches = choice.flags.get("num_accumulation_steps", 1)
-    short = {**SHORT, "train_batch_size": SHORT["train_batch_size"] // num_micro_batches}
-    first = choice.changed(**short, decay_share=0.01)
-    return choice.changed(first=first, first_share=first_share, warmup_share=0.02)
-
-
 CHOICES: dict[str, Trained] = {
-    "base": BASE,
-    "next sentence": BASE.changed(no_next_sentence=None),
-    "packed": BASE.changed(**PACKED),
-    "masked 20 %": BASE.changed(masked_lm_prob=0.2, max_predictions_per_seq=26),
-    "masked 30 %": MASKED_30,
-    # The trapezoid's rate, and less is masked while it falls.
-    "masked 30 %, at last 15 %": BASE.changed(
-        first=MASKED_30.changed(decay_share=0.01), first_share=0.8, warmup_share=0.02
-    ),
-    "lengths 32, then 128": BASE.changed(first=BASE.changed(**SHORT)),
-    "lengths 32, then 128, trapezoid, no dropout": _after_short(BASE.changed(dropout=0)),
-    "lengths, trapezoid, no dropout, twice the rate": _after_short(TWICE),
-    "lengths, trapezoid, no dropout, 4 times the rate": _after_short(TWICE.changed(learning_rate=2e-3)),
-    "lengths, trapezoid, no dropout, twice the rate, next sentence": _after_short(TWICE.changed(no_next_sentence=None)),
-    "lengths, trapezoid, no dropout, twice the rate, packed": _after_short(TWICE.changed(**PACKED)),
-    "lengths, trapezoid, no dropout, half of it short": _after_short(BASE.changed(dropout=0), 2 / 3),
-    "lengths, trapezoid, no dropout, hidden size 256": _after_short(TWICE.changed(hidden_size=256, learning_rate=5e-4)),
-    "lengths, trapezoid, no dropout, hidden size 256, twice": _after_short(TWICE.changed(hidden_size=256)),
-    "lengths, trapezoid, no dropout, LAMB": _after_short(LAMB.changed(dropout=0)),
-    "batch 16": BASE.changed(train_batch_size=16, learning_rate=3.5e-4),
-    "batch 64": BASE.changed(train_batch_size=64, learning_rate=7e-4),
-    "AdamW, half the rate": BASE.changed(learning_rate=2.5e-4),
-    "AdamW, twice the rate": BASE.changed(learning_rate=1e-3),
-    "LAMB, 0.005": LAMB.changed(learning_rate=0.005),
-    "LAMB, 0.01": LAMB,
-    "LAMB, 0.02": LAMB.changed(learning_rate=0.02),
-    "warm-up 2 %": BASE.changed(warmup_share=0.02),
-    "trapezoid": BASE.changed(decay_share=0.2),
-    "no dropout": BASE.changed(dropout=0),
-    "trapezoid, no dropout": BASE.changed(decay_share=0.2, dropout=0),
-    "4 layers": BASE.changed(layers=4),
-    "hidden size 256": BASE.changed(hidden_size=256, learning_rate=3.5e-4),
-    "NVIDIA's recipe, no next sentence": NVIDIA_WORDS,
-    "NVIDIA's recipe": NVIDIA_WORDS.changed(
-        first=NVIDIA_WORDS.first.changed(no_next_sentence=None), no_next_sentence=None
-    ),
+    "the preset": PRESET,
+    "next sentence": _after_short(LONG.changed(no_next_sentence=None)),
+    "not packed": _after_short(LONG.changed(packing=None)),
+    "masked 20 %": _after_short(LONG.changed(masked_lm_prob=0.2, max_predictions_per_seq=26)),
+    "masked 30 %": _after_short(LONG.changed(**MASKED_30)),
+    "masked 30 %, then 15 %": _after_short(LONG, masked_lm_prob=0.3, max_predictions_per_seq=9),
+    "one length, 128": LONG.changed(warmup_share=0.06, decay_share=0.2),
+    "half of the updates short": PRESET.changed(first_share=0.5),
+    "the rate falls in both phases": _after_short(LONG, decay_share=None),
+    "warm-up 2 %": _after_short(LONG, warmup_share=0.02),
+    "warm-up 20 %": _after_short(LONG, warmup_share=0.2),
+    "half the rate": _after_short(LONG.changed(learning_rate=5e-4)),
+    "twice the rate": _after_short(LONG.changed(learning_rate=2e-3)),
+    "half the batch": _after_short(LONG.changed(train_batch_size=4, learning_rate=8e-4)),
+    "twice the batch": _after_short(LONG.changed(train_batch_size=16, learning_rate=1.26e-3)),
+    "dropout 0.1": _after_short(LONG.changed(dropout=None)),
+    "LAMB, 0.005": _after_short(LAMB.changed(learning_rate=0.005)),
+    "LAMB, 0.01": _after_short(LAMB),
+    "4 layers": _after_short(LONG.changed(layers=4)),
+    "width 256, half the rate": _after_short(LONG.changed(hidden_size=256, learning_rate=5e-4)),
+    # 128 and 512 shrunk to 32 and 128.
+    "NVIDIA's recipe": _after_short(NVIDIA_LONG, learning_rate=0.01, warmup_share=2000 / 7038, decay_share=None),
     "run_mlm": Peer({}),
-    "run_mlm, the base's batch and rate": Peer({"learning_rate": 5e-4, "per_device_train_batch_size": 32}),
+    "run_mlm, the preset's batch and rate": Peer({"learning_rate": 1e-3, "per_device_train_batch_size": 32}),
 }
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_files(parser)
-    parser.add_argument("--base_updates", type=int, default=2_000, help="of a trial of the base; %(default)s")
+    parser.add_argument("--updates", type=int, default=4_000, help="of a trial of the preset; %(default)s")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--times", type=float, nargs="+", default=[1.0], help="how many times the budget; default: 1")
     parser.add_argument("--only", nargs="+", choices=CHOICES, help="choices to run; default: all that can be")
@@ -186,7 +186,7 @@ def run(bench: Bench) -> None:
     names = options.only or [name for name, choice in CHOICES.items() if has_peer or isinstance(choice, Choice)]
     if not has_peer and any(isinstance(CHOICES[name], Peer) for name in names):
         raise UserError("run_mlm needs --peer_python and --peer_text; give both, or leave it out of --only")
-    facts = {"data": options.data.name, "base_updates": options.base_updates}
+    facts = {"data": digest_of(options.data), "updates": options.updates}
     finished = Finished(options.trials / "finished.jsonl", facts)
     # One seed of all choices first, so that an interrupted benchmark has something to say.
     seeds = range(1, options.seeds + 1)
@@ -195,17 +195,17 @@ def run(bench: Bench) -> None:
         if not finished.find(list(trial)):
             finished.add(list(trial), _run_trial(options, finished, trial))
     columns = ["choice", *SCORES.values(), "seeds", "updates"]
-    title = f"After the seconds of {options.base_updates:,} updates of the base"
+    title = f"After the seconds of {options.updates:,} updates of the preset"
     bench.table(title, columns, _rows(finished))
     budgets = sorted({trial.times for name in CHOICES for trial, _ in _trials_of(name, finished)})
-    title = f"The same loss by budget, in {options.base_updates:,} updates of the base"
+    title = f"The same loss by budget, in {options.updates:,} updates of the preset"
     if rows := _by_budget(finished, budgets):
         bench.table(title, ["choice", *map("{:g}".format, budgets), "less by each doubling"], rows)
 
 
 def _trials_of(name: str, finished: Finished) -> list[tuple[Trial, Line]]:
     """The finished ones of a choice."""
-    return [(Trial(*line["row"]), line) for line in finished.lines if line["row"][0] == name and "loss" in line]
+    return [(Trial(*line["row"]), line) for line in finished.lines if "loss" in line and line["row"][0] == name]
 
 
 def _rows(finished: Finished) -> list[list[Any]]:
@@ -234,10 +234,8 @@ def _by_budget(finished: Finished, budgets: Sequence[float]) -> list[list[Any]]:
 
 def _run_trial(options: argparse.Namespace, finished: Finished, trial: Trial) -> dict[str, Any]:
     choice, folder = CHOICES[trial.name], options.trials / "_".join(map(str, trial)).replace(" ", "_")
-    cost = finished.find([trial.name, "cost"])
-    if not cost:
-        cost = finished.add([trial.name, "cost"], {"times_base": _cost_of(options, choice, folder)})
-    updates = round(trial.times * options.base_updates / cost["times_base"])
+    costs = [_cost_of(options, finished, each, folder) for each in (choice, PRESET)]
+    updates = round(trial.times * options.updates * costs[1] / costs[0])
     secs, weights = 0.0, None
     for number, (phase, share) in enumerate(_phases(choice), 1):
         start, weights = weights, folder / f"phase_{number}"
@@ -256,22 +254,25 @@ def _phases(choice: Trained) -> list[tuple[Trained, float]]:
     return [(choice.first, share), (dataclasses.replace(choice, first=None), 1 - share)]
 
 
-def _cost_of(options: argparse.Namespace, choice: Trained, folder: Path) -> float:
-    """How many times as much as one of the base an update costs, in processor seconds."""
+def _cost_of(options: argparse.Namespace, finished: Finished, choice: Trained, folder: Path) -> float:
+    """How many times as much an update costs, in processor seconds, as one of the preset's first phase."""
 
-    def cost(measured: Trained) -> float:
-        """Of an update, without what a run costs besides."""
+    def secs(phase: Trained) -> float:
+        """Of many updates, without what a run costs besides."""
         shutil.rmtree(folder, ignore_errors=True)  # what an interrupted measurement has left
-        few, more = (_pretrain(options, measured, folder / f"cost_{count}", count, 1) for count in COST_UPDATES)
+        few, more = (_pretrain(options, phase, folder / f"cost_{count}", count, 1) for count in COST_UPDATES)
         shutil.rmtree(folder)
         return more - few
 
-    def times_base(phase: Trained) -> float:
-        if isinstance(phase, Choice) and phase.costs_as(BASE):
+    def times_first(phase: Trained) -> float:
+        assert PRESET.first
+        if phase.computation == PRESET.first.computation:
             return 1.0
-        return cost(phase) / cost(BASE)
+        row = {"cost": phase.computation}
+        found = finished.find(row) or finished.add(row, {"times_first": secs(phase) / secs(PRESET.first)})
+        return found["times_first"]
 
-    return sum(share * times_base(phase) for phase, share in _phases(choice))
+    return sum(share * times_first(phase) for phase, share in _phases(choice))
 
 
 def _pretrain(
@@ -279,7 +280,7 @@ def _pretrain(
 ) -> float:
     """Returns processor seconds. `start`: the folder of a phase before this one."""
     folder.mkdir(parents=True, exist_ok=True)
-    of_model = choice if isinstance(choice, Choice) else BASE
+    of_model = choice if isinstance(choice, Choice) else LONG
     config = small_model(options.data, of_model.layers, of_model.hidden_size)
     model = folder.with_suffix(".json")
     model.write_text(config.to_json(), encoding="utf-8")
@@ -309,7 +310,7 @@ def train_peer(options: argparse.Namespace, config: Path, folder: Path, updates:
         "vocab_file": options.data / "vocab.txt",
         **{name: int(manifest.arguments[name]) for name in ("do_lower_case", "strip_accents")},
         "config": config,
-        "max_seq_length": BASE.flags["max_seq_length"],
+        "max_seq_length": LONG.flags["max_seq_length"],
         "max_steps": updates,
         "seed": seed,
         **flags,
@@ -322,7 +323,7 @@ def _held_out_loss(options: argparse.Namespace, weights: Path) -> float:
     """The loss of the weights, by an update that changes none of them, and its evaluation."""
     names = ("train_batch_size", "max_seq_length", "max_predictions_per_seq", "masked_lm_prob", "no_next_sentence")
     flags = {
-        **{name: BASE.flags[name] for name in names},
+        **{name: LONG.flags[name] for name in names},
         "input_files": options.data / "training",
         "eval_files": options.data / "test",
         "max_eval_steps": 0,

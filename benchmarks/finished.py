@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import write_text
 
 Line = dict[str, Any]
 
@@ -16,24 +15,37 @@ Line = dict[str, Any]
 class Finished:
     """A file of JSON lines: what holds for all of them, then one for each `row`. Deleted lines are made again.
 
+    Several processes may add to it.
+
     Raises: UserError if the file was begun with other facts.
     """
 
     def __init__(self, file: Path, facts: Mapping[str, Any]):
-        self._file, self.facts, self.lines = file, facts, list[Line]()
+        self._file, self.facts = file, facts
         if not file.exists():
-            return
-        first, *self.lines = map(json.loads, file.read_text(encoding="utf-8").splitlines())
-        changed = [name for name in facts if first.get("facts", {}).get(name) != facts[name]]
+            file.parent.mkdir(parents=True, exist_ok=True)
+            self._append({"facts": facts})
+        begun = self._read()[0]["facts"]
+        changed = [name for name in facts if begun.get(name) != facts[name]]
         if changed:
             raise UserError(f"{file} holds what was made with another {', '.join(changed)}; take another folder")
+
+    @property
+    def lines(self) -> list[Line]:
+        return self._read()[1:]
 
     def find(self, row: Any) -> Line | None:
         """The line of a row, which is a list or dictionary as JSON has it."""
         return next((line for line in self.lines if line["row"] == row), None)
 
     def add(self, row: Any, outcome: Mapping[str, Any]) -> Line:
-        self.lines.append({"row": row, **outcome})
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        write_text(self._file, "".join(json.dumps(each) + "\n" for each in ({"facts": self.facts}, *self.lines)))
-        return self.lines[-1]
+        line = {"row": row, **outcome}
+        self._append(line)
+        return line
+
+    def _read(self) -> list[Line]:
+        return [json.loads(line) for line in self._file.read_text(encoding="utf-8").splitlines()]
+
+    def _append(self, line: Line) -> None:
+        with open(self._file, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")

@@ -140,10 +140,14 @@ def search(bench: Bench, grid: Mapping[Any, list[Trial]]) -> tuple[dict[Any, Tri
 
 def _facts(options: argparse.Namespace) -> dict[str, Any]:
     """The model, the data and the length, which all trials of a folder have in common."""
-    files = [*sorted(options.data.rglob("*.tokens")), options.data / "vocab.txt"]
-    data = hashlib.sha256("".join(map(sha256_of_file, files)).encode()).hexdigest()
     names = ("max_seq_length", "layers", "hidden_size", "num_examples")
-    return {"data": data, **{name: getattr(options, name) for name in names}}
+    return {"data": digest_of(options.data), **{name: getattr(options, name) for name in names}}
+
+
+def digest_of(data: Path) -> str:
+    """Of a dataset's token files and its vocabulary."""
+    files = [*sorted(data.rglob("*.tokens")), data / "vocab.txt"]
+    return hashlib.sha256("".join(map(sha256_of_file, files)).encode()).hexdigest()
 
 
 def _read_run(folder: Path) -> Learned:
