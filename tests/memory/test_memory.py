@@ -21,8 +21,9 @@ from bert_tf.optimizer import keras_optimizers
 from bert_tf.optimizer.keras_optimizers import LARS, make_optimizer
 from bert_tf.optimizer_registry import OPTIMIZERS
 from bert_tf.run.variables import file_tensors, named_variables, open_checkpoint, save_tensors
-from bert_tf.settings.programs import ProgramOptions
+from bert_tf.settings.programs import PretrainingOptions, ProgramOptions
 from bert_tf.settings.training import AUTO, BatchSplit, FinetuningConfig, PretrainingConfig, TrainingConfig
+from bert_tf.tasks.pretraining.task import PretrainingTask
 from tests import processes
 from tests.refusals import refused
 from tests.small_models import small_config
@@ -191,6 +192,13 @@ def test_a_plan_for_a_named_gpu_has_the_gpus_scope_and_needs_no_records():
     vocabulary, model, work, *_ = done.stdout.splitlines()
     assert vocabulary == "without --input_files: Google's vocabulary of 30,522 pieces"
     assert model.startswith("model: 24 layers x 1024, vocabulary of 30522") and "scope step" in work
+
+
+@pytest.mark.parametrize("packing, expected", [(False, 5), (True, 6)])
+def test_a_packed_row_is_planned_with_the_predictions_that_it_has_room_for(packing, expected):
+    config = PretrainingConfig(max_seq_length=32, max_predictions_per_seq=5, packing=packing)
+    options = PretrainingOptions(model_dir="unused")
+    assert PretrainingTask.workload(config, options, SMALL).num_predictions == expected
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from bert_tf.base.errors import UserError
 from bert_tf.batches.instance_set import InstanceSet
+from bert_tf.batches.packing import predictions_per_row
 from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
 from bert_tf.memory.plan import Workload
 from bert_tf.settings.declaration import pick
@@ -63,12 +64,15 @@ class PretrainingTask(Task):
 
     @classmethod
     def workload(cls, config: PretrainingConfig, options: PretrainingOptions, bert_config: BertConfig) -> Workload:
+        length, num_predictions = config.max_seq_length, config.max_predictions_per_seq
+        if config.packing:
+            num_predictions = predictions_per_row(num_predictions, length, options.masked_lm_prob)
         return Workload.of(
             config,
             options,
             bert_config,
-            sequence_length=config.max_seq_length,
-            num_predictions=config.max_predictions_per_seq,
+            sequence_length=length,
+            num_predictions=num_predictions,
             no_next_sentence=config.no_next_sentence,
         )
 
