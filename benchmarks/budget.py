@@ -113,17 +113,24 @@ LONG = Choice(
 )
 
 
-def _after_short(choice: Choice, **first: Any) -> Choice:
-    """After a phase of short sequences, twice as many in an update, at a constant rate; `first` changes that phase."""
-    length, predictions, size = (choice.flags[name] for name in SHAPE)
-    shape = dict(zip(SHAPE, (length // 4, predictions // 4, size * 2)))
+_SHAPE = ("max_seq_length", "max_predictions_per_seq", "train_batch_size")
+
+
+def _short(choice: Choice, **others: Any) -> Choice:
+    """The preset's first phase: short sequences, twice as many in an update, at a constant rate."""
+    length, predictions, size = (choice.flags[name] for name in _SHAPE)
+    shape = dict(zip(_SHAPE, (length // 4, predictions // 4, size * 2)))
     constant = {"warmup_share": 0.06, "decay_share": 0.01}  # next to no decay, as in the preset
-    return choice.changed(first=choice.changed(**{**shape, **constant, **first}))
+    return choice.changed(**{**shape, **constant, **others})
 
 
-SHAPE = ("max_seq_length", "max_predictions_per_seq", "train_batch_size")
+def _after_short(choice: Choice, **first: Any) -> Choice:
+    """After a phase of short sequences; `first` changes that one."""
+    return choice.changed(first=_short(choice, **first))
+
+
+SHORT = _short(LONG)
 PRESET = _after_short(LONG)
-assert PRESET.first
 MASKED_30 = {"masked_lm_prob": 0.3, "max_predictions_per_seq": 39}
 LAMB = LONG.changed(optimizer_type="lamb", learning_rate=0.01)
 NVIDIA_LONG = LONG.changed(
@@ -256,7 +263,7 @@ def _phases(choice: Trained) -> list[tuple[Trained, float]]:
 
 
 def _cost_of(options: argparse.Namespace, finished: Finished, choice: Trained, folder: Path) -> float:
-    """How many times as much an update costs, in processor seconds, as one of the preset's first phase."""
+    """How many times as much an update costs, in processor seconds, as one of `SHORT`."""
 
     def secs(phase: Trained) -> float:
         """Of many updates, without what a run costs besides."""
@@ -265,15 +272,14 @@ def _cost_of(options: argparse.Namespace, finished: Finished, choice: Trained, f
         shutil.rmtree(folder)
         return more - few
 
-    def times_first(phase: Trained) -> float:
-        assert PRESET.first
-        if phase.computation == PRESET.first.computation:
+    def times_short(phase: Trained) -> float:
+        if phase.computation == SHORT.computation:
             return 1.0
         row = {"cost": phase.computation}
-        found = finished.find(row) or finished.add(row, {"times_first": secs(phase) / secs(PRESET.first)})
-        return found["times_first"]
+        found = finished.find(row) or finished.add(row, {"times_short": secs(phase) / secs(SHORT)})
+        return found["times_short"]
 
-    return sum(share * times_first(phase) for phase, share in _phases(choice))
+    return sum(share * times_short(phase) for phase, share in _phases(choice))
 
 
 def _pretrain(
