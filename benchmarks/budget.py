@@ -105,7 +105,6 @@ LONG = Choice(
         "max_seq_length": 128,
         "max_predictions_per_seq": 20,
         "masked_lm_prob": 0.15,
-        "packing": True,
         "no_next_sentence": True,
         "dropout": 0,
         "enable_xla": True,
@@ -113,13 +112,11 @@ LONG = Choice(
 )
 
 
-_SHAPE = ("max_seq_length", "max_predictions_per_seq", "train_batch_size")
-
-
 def _short(choice: Choice, **others: Any) -> Choice:
-    """The preset's first phase: short sequences, twice as many in an update, at a constant rate."""
-    length, predictions, size = (choice.flags[name] for name in _SHAPE)
-    shape = dict(zip(_SHAPE, (length // 4, predictions // 4, size * 2)))
+    """The preset's first phase: sequences of a quarter, twice as many in an update, at a constant rate."""
+    names = ("max_seq_length", "max_predictions_per_seq", "train_batch_size", "num_accumulation_steps")
+    length, predictions, size, num_steps = (choice.flags[name] for name in names)
+    shape = dict(zip(names, (length // 4, predictions // 4, size * 4, num_steps // 2)))
     constant = {"warmup_share": 0.06, "decay_share": 0.01}  # next to no decay, as in the preset
     return choice.changed(**{**shape, **constant, **others})
 
@@ -134,17 +131,12 @@ PRESET = _after_short(LONG)
 MASKED_30 = {"masked_lm_prob": 0.3, "max_predictions_per_seq": 39}
 LAMB = LONG.changed(optimizer_type="lamb", learning_rate=0.01)
 NVIDIA_LONG = LONG.changed(
-    optimizer_type="lamb",
-    learning_rate=0.0067,
-    warmup_share=200 / 1563,
-    packing=None,
-    no_next_sentence=None,
-    dropout=None,
+    optimizer_type="lamb", learning_rate=0.0067, warmup_share=200 / 1563, no_next_sentence=None, dropout=None
 )
 CHOICES: dict[str, Trained] = {
     "the preset": PRESET,
     "next sentence": _after_short(LONG.changed(no_next_sentence=None)),
-    "not packed": _after_short(LONG.changed(packing=None)),
+    "packed": _after_short(LONG.changed(packing=True), train_batch_size=16, num_accumulation_steps=4),
     "masked 20 %": _after_short(LONG.changed(masked_lm_prob=0.2, max_predictions_per_seq=26)),
     "masked 30 %": _after_short(LONG.changed(**MASKED_30)),
     "masked 30 %, then 15 %": _after_short(LONG, masked_lm_prob=0.3, max_predictions_per_seq=9),

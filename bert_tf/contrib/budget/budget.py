@@ -8,6 +8,7 @@ and its schedule ends with them.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -24,7 +25,7 @@ from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, PRESETS, BertConfig
 from bert_tf.launch.arguments import Typed, Values, arguments
 from bert_tf.launch.call import Recipe, Run
 from bert_tf.launch.environment import LaunchEnvironment, show
-from bert_tf.launch.prepared_data import PreparedData
+from bert_tf.launch.prepared_data import PreparedData, choose_data
 from bert_tf.launch.pretraining import Phase, Pretraining
 from bert_tf.memory.plan import Workload, find_device, largest_micro_batch
 from bert_tf.model.kernels.requirements import OLDEST_CAPABILITY, may_have_kernels
@@ -42,7 +43,7 @@ BUDGET = arguments("hours=24 bert_model=base dataset=any", *PRETRAINING, hours=_
 # The choices, as variables, which a user's own go before: those of Cramming (arXiv 2212.14034) and MosaicBERT (arXiv
 # 2312.17482), as far as they are settings here; experiments decided the two lengths, the decay, the dropout and the
 # rate (docs/LOG.md).
-PRESET = {"PACKING": "1", "NO_NEXT_SENTENCE": "1", "DROPOUT": "0", "DATA_FORMAT": "tokens"}
+PRESET = {"NO_NEXT_SENTENCE": "1", "DROPOUT": "0", "DATA_FORMAT": "tokens"}
 
 
 class _Part(NamedTuple):
@@ -78,7 +79,7 @@ USUAL_UPDATES, SMALLEST_BATCH, LARGEST_BATCH = 20_000, 32, 4096
 FEWEST_UPDATES = 1_000
 # The original read its text 40 times (arXiv 1810.04805, A.2).
 MOST_EPOCHS = 400
-# A packed update saves whole micro-batches, so it needs several.
+# A packed update saves whole micro-batches, so it needs several; and some are measured.
 FEWEST_MICRO_BATCHES = 4
 LARGEST_MICRO_BATCH_OF_CPU = 8
 MEASURED_UPDATES = 20
@@ -161,6 +162,8 @@ def make_budget(typed: Typed, environment: LaunchEnvironment) -> Budget:
     """The measurement, if it has not been made in the results' folder, else the training."""
     given = {} if typed["dataset"] == ANY else {"DATASET": typed["dataset"]}
     environment = LaunchEnvironment({**PRESET, **environment.environ, **given})
+    if environment.given("packing") is None and _has_short_texts(environment):
+        environment = LaunchEnvironment({**environment.environ, "PACKING": "1"})
     call = Measurement("budget", typed, environment, "adamw", [])
     size = call.micro_batch_size
     rate = _peak_rate(typed["bert_model"], size * FEWEST_MICRO_BATCHES)
@@ -178,7 +181,20 @@ def make_budget(typed: Typed, environment: LaunchEnvironment) -> Budget:
     rates = [rate for rate in map(_measured_rate, map(call.run_folder, measurements)) if rate]
     if len(rates) < len(PARTS):
         return dataclasses.replace(call, phases=measurements)
-    return Training("budget", typed, environment, "adamw", _phases_of_training(typed, size, rates))
+    fewest = FEWEST_MICRO_BATCHES if environment.given("packing") else 1
+    return Training("budget", typed, environment, "adamw", _phases_of_training(typed, size, fewest, rates))
+
+
+def _has_short_texts(environment: LaunchEnvironment) -> bool:
+    """Whether two documents fit into one sequence, on average. The parts of longer ones fill theirs."""
+    lengths = [(part.max_seq_length, part.max_predictions_per_seq) for part in PARTS]
+    given = environment.given
+    with contextlib.suppress(UserError):  # said where the runs are made
+        data = choose_data(environment.data_dir, given("dataset"), lengths, given("data_format"))
+        if manifest := read_manifest(data[-1].folder / MANIFEST_NAME, "create_token_files"):
+            counts = manifest.counts
+            return 2 * counts["num_tokens"] <= LAST.max_seq_length * counts["num_documents"]
+    return False
 
 
 def _num_sequences(part: _Part, num_last: int) -> int:
@@ -186,11 +202,12 @@ def _num_sequences(part: _Part, num_last: int) -> int:
     return num_last * LAST.max_seq_length // part.max_seq_length
 
 
-def _phases_of_training(typed: Typed, micro_batch_size: int, rates: Sequence[float]) -> list[Phase]:
+def _phases_of_training(typed: Typed, micro_batch_size: int, fewest: int, rates: Sequence[float]) -> list[Phase]:
     """The parts, with as many updates as take the hours.
 
     Args:
-      micro_batch_size: of the last part.
+      micro_batch_size: of the last part, at most.
+      fewest: micro-batches of an update.
       rates: sequences a second in each part, measured.
 
     Raises: UserError if the updates would be too few.
@@ -211,7 +228,7 @@ def _phases_of_training(typed: Typed, micro_batch_size: int, rates: Sequence[flo
     phases: list[Phase] = []
     for number, (part, rate) in enumerate(zip(PARTS, rates), 1):
         global_batch = part.batches * batch
-        size = min(_num_sequences(part, micro_batch_size), global_batch // FEWEST_MICRO_BATCHES)
+        size = min(_num_sequences(part, micro_batch_size), global_batch // fewest)
         num_updates = int(part.hours_share * secs * rate / global_batch)
         phases.append(
             part.make_phase(

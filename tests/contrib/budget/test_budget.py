@@ -55,7 +55,7 @@ def started(tmp_path, monkeypatch):
     monkeypatch.setenv("RESULTS_DIR", str(calls.folder))
     data = prepare_tokens(tmp_path / "data", "custom")
     manifest = json.loads((data / "manifest.json").read_text())
-    manifest["counts"]["num_tokens"] = TOKENS
+    manifest["counts"].update(num_tokens=TOKENS, num_documents=1)
     text = TokenizedText(np.repeat(np.arange(4), 25), np.array([0, 100]), np.array([0, 1]))
     write_tokens(data / "training/custom_training_0.tokens", text, Shard(0, 0), vocab_size=10)
     (data / "manifest.json").write_text(json.dumps(manifest))
@@ -86,7 +86,7 @@ def test_the_rate_is_measured_once_and_everything_follows_from_it(started, capsy
         assert int(flags["decay_steps"]) == [1, updates - warmup][number], "the rate falls in the second phase only"
     assert "init_checkpoint" not in phases[0] and phases[1]["init_checkpoint"] == phases[0]["model_dir"]
     for flags in started:
-        assert [flags[name] for name in ("packing", "no_next_sentence", "dropout")] == ["true", "true", "0.0"]
+        assert [flags.get(name) for name in ("packing", "no_next_sentence", "dropout")] == [None, "true", "0.0"]
         assert flags["precision"] == "fp32"
     said = capsys.readouterr().out
     tokens = sequences * (0.8 * 32 + 0.2 * 128)
@@ -102,18 +102,30 @@ def test_the_rate_is_measured_once_and_everything_follows_from_it(started, capsy
 
 def test_variables_go_before_the_preset_and_what_was_typed_before_these(started, monkeypatch, capsys):
     """And the measurement scores nothing."""
-    variables = {"PACKING": "0", "DROPOUT": "0.1", "NO_NEXT_SENTENCE": "0", "DATASET": "another"}
+    variables = {"PACKING": "1", "DROPOUT": "0.1", "NO_NEXT_SENTENCE": "0", "DATASET": "another"}
     for name, value in {**variables, "EVAL_STEPS": "50", "EARLY_STOPPING": "3"}.items():
         monkeypatch.setenv(name, value)
     budget_of("24 mini custom")
     measurements, phases = started[:2], started[2:]
     for flags in started:
-        assert [flags[name] for name in ("packing", "no_next_sentence", "dropout")] == ["false", "false", "0.1"]
+        assert [flags[name] for name in ("packing", "no_next_sentence", "dropout")] == ["true", "false", "0.1"]
         assert "/custom/training" in flags["input_files"]
     for flags in measurements:
         assert not {"eval_files", "eval_steps", "early_stopping"} & flags.keys()
     assert [(flags["eval_steps"], flags["early_stopping"]) for flags in phases] == [("50.0", "3")] * 2
     assert f"loss_to_beat = {math.log(4) + math.log(2):.2f} " in capsys.readouterr().out, "and that of next sentences"
+
+
+@pytest.mark.parametrize("tokens_each, packs", [(64, True), (65, False)])
+def test_short_texts_are_packed_into_several_micro_batches(started, tmp_path, tokens_each, packs):
+    file = next((tmp_path / "data").rglob("manifest.json"))
+    manifest = json.loads(file.read_text())
+    manifest["counts"]["num_documents"] = TOKENS // tokens_each
+    file.write_text(json.dumps(manifest))
+    budget_of("0.2 mini")
+    names = ("train_batch_size", "num_accumulation_steps")
+    assert [[int(flags[name]) for name in names] for flags in started[2:]] == [[16, 4] if packs else [32, 2], [8, 4]]
+    assert {flags.get("packing") for flags in started} == {"true" if packs else None}
 
 
 @pytest.mark.parametrize(
