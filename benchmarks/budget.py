@@ -163,7 +163,7 @@ CHOICES: dict[str, Trained] = {
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_files(parser)
-    parser.add_argument("--updates", type=int, default=3_000, help="of a trial of the preset; %(default)s")
+    parser.add_argument("--updates", type=int, default=5_000, help="of a trial of the preset; %(default)s")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--times", type=float, nargs="+", default=[1.0], help="how many times the budget; default: 1")
     parser.add_argument("--only", nargs="+", choices=CHOICES, help="choices to run; default: all that can be")
