@@ -22,6 +22,7 @@ from benchmarks import budget
 from benchmarks.finished import Finished
 from benchmarks.frame import CHECKOUT, Bench, run_command
 from benchmarks.results import number
+from benchmarks.trials import digest_of
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import write_text
 from bert_tf.run.run_folder import read_config
@@ -44,7 +45,7 @@ def run(bench: Bench) -> None:
     options = bench.options
     if not (options.peer_python and options.peer_text):
         raise UserError("--peer_python and --peer_text are missing: without a peer there is nothing to compare")
-    facts = {"data": options.data.name, "hours": options.hours, "bert_model": options.bert_model}
+    facts = {"data": digest_of(options.data), "hours": options.hours, "bert_model": options.bert_model}
     finished = Finished(options.trials / "finished.jsonl", facts)
     results = (options.trials / "ours").absolute()
     ours = finished.find(OURS)
