@@ -63,6 +63,7 @@ class MaskingOptions:
         "Share of the tokens that are predicted (training: of token files).",
         above=0,
         at_most=1,
+        variable="MASKED_LM_PROB",
         actions="create_tfrecord_files export_tfrecord",
     )
     whole_word_masking: bool = setting(

@@ -14,7 +14,7 @@ import functools
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, PRESETS, BertConfig
 from bert_tf.launch.arguments import Typed, Values, arguments
 from bert_tf.launch.call import Recipe, Run
 from bert_tf.launch.environment import LaunchEnvironment, show
-from bert_tf.launch.prepared_data import PreparedData, choose_data
+from bert_tf.launch.prepared_data import Lengths, PreparedData, choose_data
 from bert_tf.launch.pretraining import Phase, Pretraining
 from bert_tf.memory.plan import Workload, find_device, largest_micro_batch
 from bert_tf.model.kernels.requirements import OLDEST_CAPABILITY, may_have_kernels
@@ -41,9 +41,9 @@ _CORPUS = Setting("dataset", "str", ANY, is_flag=False)
 BUDGET = arguments("hours=24 bert_model=base dataset=any", *PRETRAINING, hours=_HOURS, dataset=_CORPUS)
 
 # The choices, as variables, which a user's own go before: those of Cramming (arXiv 2212.14034) and MosaicBERT (arXiv
-# 2312.17482), as far as they are settings here; experiments decided the two lengths, the decay, the dropout and the
-# rate (docs/LOG.md).
-PRESET = {"NO_NEXT_SENTENCE": "1", "DROPOUT": "0", "DATA_FORMAT": "tokens"}
+# 2312.17482), as far as they are settings here; experiments decided the two lengths, the share of masked tokens, the
+# decay, the dropout and the rate (docs/LOG.md).
+PRESET = {"MASKED_LM_PROB": "0.3", "NO_NEXT_SENTENCE": "1", "DROPOUT": "0", "DATA_FORMAT": "tokens"}
 
 
 class _Part(NamedTuple):
@@ -52,21 +52,19 @@ class _Part(NamedTuple):
     name: str
     measurement: str
     max_seq_length: int
-    max_predictions_per_seq: int
     hours_share: float
     batches: int  # so many times the sequences of the last part are in an update
     warmup_share: float  # of its updates
 
-    def make_phase(self, name: str, micro_batch_size: int, num_accumulation_steps: int, **others: Any) -> Phase:
-        """A run at this length, on one rank; `others`: fields of `Phase`."""
-        lengths = self.max_seq_length, self.max_predictions_per_seq
-        return Phase(name, *lengths, micro_batch_size, num_accumulation_steps, 1, **others)
+    def lengths(self, environment: LaunchEnvironment) -> Lengths:
+        """Of a sequence, and its predictions."""
+        return self.max_seq_length, math.ceil(environment.given("masked_lm_prob") * self.max_seq_length)
 
 
 # The rate stays at its peak after the warm-up, and falls in the last part only.
 PARTS = (
-    _Part("phase_1", "measurement_short", 32, 5, hours_share=0.8, batches=2, warmup_share=0.06),
-    _Part("phase_2", "measurement", 128, 20, hours_share=0.2, batches=1, warmup_share=0.02),
+    _Part("phase_1", "measurement_short", 32, hours_share=0.8, batches=2, warmup_share=0.06),
+    _Part("phase_2", "measurement", 128, hours_share=0.2, batches=1, warmup_share=0.02),
 )
 LAST = PARTS[-1]
 # The best peak rate of a model of this width with this many long sequences in an update (docs/LOG.md). In proportion to
@@ -107,7 +105,7 @@ class Budget(Pretraining):
         if not self.environment.num_gpus:
             return LARGEST_MICRO_BATCH_OF_CPU
         config = BertConfig.preset(self.typed["bert_model"], GOOGLE_VOCAB_SIZE)
-        lengths = LAST.max_seq_length, LAST.max_predictions_per_seq
+        lengths = LAST.lengths(self.environment)
         work = Workload(config, *lengths, "step", precision=self.precision, has_kernels=may_have_kernels())
         limit = PLANNED_SHARE * find_device(None, 1).memory
         return largest_micro_batch(work, limit, LARGEST_BATCH // FEWEST_MICRO_BATCHES)
@@ -168,10 +166,12 @@ def make_budget(typed: Typed, environment: LaunchEnvironment) -> Budget:
     size = call.micro_batch_size
     rate = _peak_rate(typed["bert_model"], size * FEWEST_MICRO_BATCHES)
     measurements = [
-        part.make_phase(
+        Phase(
             part.measurement,
+            *part.lengths(environment),
             _num_sequences(part, size),
             FEWEST_MICRO_BATCHES,
+            num_ranks=1,
             learning_rate=rate,
             warmup_steps=0,
             num_updates=MEASURED_UPDATES,
@@ -181,13 +181,12 @@ def make_budget(typed: Typed, environment: LaunchEnvironment) -> Budget:
     rates = [rate for rate in map(_measured_rate, map(call.run_folder, measurements)) if rate]
     if len(rates) < len(PARTS):
         return dataclasses.replace(call, phases=measurements)
-    fewest = FEWEST_MICRO_BATCHES if environment.given("packing") else 1
-    return Training("budget", typed, environment, "adamw", _phases_of_training(typed, size, fewest, rates))
+    return Training("budget", typed, environment, "adamw", _phases_of_training(call, rates))
 
 
 def _has_short_texts(environment: LaunchEnvironment) -> bool:
     """Whether two documents fit into one sequence, on average. The parts of longer ones fill theirs."""
-    lengths = [(part.max_seq_length, part.max_predictions_per_seq) for part in PARTS]
+    lengths = [part.lengths(environment) for part in PARTS]
     given = environment.given
     with contextlib.suppress(UserError):  # said where the runs are made
         data = choose_data(environment.data_dir, given("dataset"), lengths, given("data_format"))
@@ -202,16 +201,13 @@ def _num_sequences(part: _Part, num_last: int) -> int:
     return num_last * LAST.max_seq_length // part.max_seq_length
 
 
-def _phases_of_training(typed: Typed, micro_batch_size: int, fewest: int, rates: Sequence[float]) -> list[Phase]:
-    """The parts, with as many updates as take the hours.
-
-    Args:
-      micro_batch_size: of the last part, at most.
-      fewest: micro-batches of an update.
-      rates: sequences a second in each part, measured.
+def _phases_of_training(call: Budget, rates: Sequence[float]) -> list[Phase]:
+    """The parts, with as many updates as take the hours, at these measured rates: sequences a second in each part.
 
     Raises: UserError if the updates would be too few.
     """
+    typed, environment = call.typed, call.environment
+    fewest = FEWEST_MICRO_BATCHES if environment.given("packing") else 1
     secs = 3600 * typed["hours"] * UPDATES_SHARE
     sequences = rates[-1] * secs
     exponent = round(math.log2(max(sequences / USUAL_UPDATES, 1)))
@@ -228,13 +224,15 @@ def _phases_of_training(typed: Typed, micro_batch_size: int, fewest: int, rates:
     phases: list[Phase] = []
     for number, (part, rate) in enumerate(zip(PARTS, rates), 1):
         global_batch = part.batches * batch
-        size = min(_num_sequences(part, micro_batch_size), global_batch // fewest)
+        size = min(_num_sequences(part, call.micro_batch_size), global_batch // fewest)
         num_updates = int(part.hours_share * secs * rate / global_batch)
         phases.append(
-            part.make_phase(
+            Phase(
                 part.name,
+                *part.lengths(environment),
                 size,
                 global_batch // size,
+                num_ranks=1,
                 learning_rate=peak,
                 warmup_steps=round(part.warmup_share * num_updates),
                 num_updates=num_updates,

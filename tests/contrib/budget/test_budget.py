@@ -75,8 +75,8 @@ def test_the_rate_is_measured_once_and_everything_follows_from_it(started, capsy
     phases, sequences = [phase_1, phase_2], 3000 * 3600 * 10 * budget.UPDATES_SHARE
     names = ("max_seq_length", "max_predictions_per_seq", "train_batch_size", "num_accumulation_steps")
     assert [[int(flags[name]) for name in names] for flags in started] == [
-        *([32, 5, 32, 4], [128, 20, 8, 4]),
-        *([32, 5, 32, 256], [128, 20, 8, 512]),
+        *([32, 10, 32, 4], [128, 39, 8, 4]),
+        *([32, 10, 32, 256], [128, 39, 8, 512]),
     ]
     for number, (flags, batch) in enumerate(zip(phases, (8192, 4096))):
         updates, warmup = int(flags["num_train_steps"]), int(flags["warmup_steps"])
@@ -86,7 +86,8 @@ def test_the_rate_is_measured_once_and_everything_follows_from_it(started, capsy
         assert int(flags["decay_steps"]) == [1, updates - warmup][number], "the rate falls in the second phase only"
     assert "init_checkpoint" not in phases[0] and phases[1]["init_checkpoint"] == phases[0]["model_dir"]
     for flags in started:
-        assert [flags.get(name) for name in ("packing", "no_next_sentence", "dropout")] == [None, "true", "0.0"]
+        names = ("packing", "masked_lm_prob", "no_next_sentence", "dropout")
+        assert [flags.get(name) for name in names] == [None, "0.3", "true", "0.0"]
         assert flags["precision"] == "fp32"
     said = capsys.readouterr().out
     tokens = sequences * (0.8 * 32 + 0.2 * 128)
@@ -103,12 +104,15 @@ def test_the_rate_is_measured_once_and_everything_follows_from_it(started, capsy
 def test_variables_go_before_the_preset_and_what_was_typed_before_these(started, monkeypatch, capsys):
     """And the measurement scores nothing."""
     variables = {"PACKING": "1", "DROPOUT": "0.1", "NO_NEXT_SENTENCE": "0", "DATASET": "another"}
+    variables["MASKED_LM_PROB"] = "0.15"
     for name, value in {**variables, "EVAL_STEPS": "50", "EARLY_STOPPING": "3"}.items():
         monkeypatch.setenv(name, value)
     budget_of("24 mini custom")
     measurements, phases = started[:2], started[2:]
     for flags in started:
         assert [flags[name] for name in ("packing", "no_next_sentence", "dropout")] == ["true", "false", "0.1"]
+        assert flags["masked_lm_prob"] == "0.15"
+        assert (flags["max_seq_length"], flags["max_predictions_per_seq"]) in (("32", "5"), ("128", "20"))
         assert "/custom/training" in flags["input_files"]
     for flags in measurements:
         assert not {"eval_files", "eval_steps", "early_stopping"} & flags.keys()
