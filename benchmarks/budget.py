@@ -1,11 +1,11 @@
 r"""Which choices of pre-training learn the most from the same processor seconds, by the held-out masked words' loss.
 
-The first is `run_pretraining_budget.sh`'s own, for a small model; the others change flags of run_pretraining.py, the
-model, or how the updates are shared by the two lengths. What an update costs is measured once for each computation, by
-short runs of it and of the preset's, one after the other, which a busy machine slows alike; a trial has as many updates
-as cost the same as the preset's, and its schedule ends with them. Afterwards all are asked alike, without next
-sentences and with 15 % of the words masked, about text that none has read, and fine-tuned alike on questions and on
-entities, where given.
+The preset is `run_pretraining_budget.sh`'s own, for a small model. The others change one thing of the same with 15 % of
+the words masked, which is the base: flags of run_pretraining.py, the model, or how the updates are shared by the two
+lengths. What an update costs is measured once for each computation, by short runs of it and of the base's, one after
+the other, which a busy machine slows alike; a trial has as many updates as cost the same as the base's, and its
+schedule ends with them. Afterwards all are asked alike, without next sentences and with 15 % of the words masked, about
+text that none has read, and fine-tuned alike on questions and on entities, where given.
 
     python -m benchmarks budget --data .../tokens/... --trials benchmarks/results/budget_trials \
       --questions data/download/sample --entities .../ncbi_disease --peer_python .../bin/python --peer_text .../training
@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -75,7 +76,7 @@ class Choice:
 
 @dataclasses.dataclass(frozen=True)
 class Peer:
-    """The preset's model, trained by transformers' Trainer with its defaults but for these."""
+    """The base's model, trained by transformers' Trainer with its defaults but for these."""
 
     flags: Mapping[str, Any]
 
@@ -95,7 +96,7 @@ class Trial(NamedTuple):
     times: float
 
 
-# The preset's second phase (bert_tf.contrib.budget).
+# The base's second phase, which is the preset's (bert_tf.contrib.budget) but for the share of masked tokens.
 LONG = Choice(
     {
         "optimizer_type": "adamw",
@@ -113,12 +114,19 @@ LONG = Choice(
 
 
 def _short(choice: Choice, **others: Any) -> Choice:
-    """The preset's first phase: sequences of a quarter, twice as many in an update, at a constant rate."""
-    names = ("max_seq_length", "max_predictions_per_seq", "train_batch_size", "num_accumulation_steps")
-    length, predictions, size, num_steps = (choice.flags[name] for name in names)
-    shape = dict(zip(names, (length // 4, predictions // 4, size * 4, num_steps // 2)))
+    """The first phase: sequences of a quarter, twice as many in an update, at a constant rate."""
+    size, num_steps = choice.flags["train_batch_size"], choice.flags["num_accumulation_steps"]
+    shape = {"max_seq_length": LONG.flags["max_seq_length"] // 4, "train_batch_size": size * 4}
     constant = {"warmup_share": 0.06, "decay_share": 0.01}  # next to no decay, as in the preset
-    return choice.changed(**{**shape, **constant, **others})
+    changes = {**shape, "num_accumulation_steps": num_steps // 2, **constant, **others}
+    return _masked(choice.changed(**changes))
+
+
+def _masked(choice: Choice, **changes: Any) -> Choice:
+    """With as many predictions as the share of masked tokens asks for."""
+    choice = choice.changed(**changes)
+    num_masked = math.ceil(choice.flags["masked_lm_prob"] * choice.flags["max_seq_length"])
+    return choice.changed(max_predictions_per_seq=num_masked)
 
 
 def _after_short(choice: Choice, **first: Any) -> Choice:
@@ -127,21 +135,23 @@ def _after_short(choice: Choice, **first: Any) -> Choice:
 
 
 SHORT = _short(LONG)
-PRESET = _after_short(LONG)
-MASKED_30 = {"masked_lm_prob": 0.3, "max_predictions_per_seq": 39}
+BASE = _after_short(LONG)
+MASKED_30 = _masked(LONG, masked_lm_prob=0.3)
 LAMB = LONG.changed(optimizer_type="lamb", learning_rate=0.01)
 NVIDIA_LONG = LONG.changed(
     optimizer_type="lamb", learning_rate=0.0067, warmup_share=200 / 1563, no_next_sentence=None, dropout=None
 )
 CHOICES: dict[str, Trained] = {
-    "the preset": PRESET,
+    "the preset": _after_short(MASKED_30),
+    "the preset, next sentence": _after_short(MASKED_30.changed(no_next_sentence=None)),
+    "base: masked 15 %": BASE,
     "next sentence": _after_short(LONG.changed(no_next_sentence=None)),
     "packed": _after_short(LONG.changed(packing=True), train_batch_size=16, num_accumulation_steps=4),
-    "masked 20 %": _after_short(LONG.changed(masked_lm_prob=0.2, max_predictions_per_seq=26)),
-    "masked 30 %": _after_short(LONG.changed(**MASKED_30)),
-    "masked 30 %, then 15 %": _after_short(LONG, masked_lm_prob=0.3, max_predictions_per_seq=9),
+    "masked 20 %": _after_short(_masked(LONG, masked_lm_prob=0.2)),
+    "masked 40 %": _after_short(_masked(LONG, masked_lm_prob=0.4)),
+    "masked 30 %, then 15 %": _after_short(LONG, masked_lm_prob=0.3),
     "one length, 128": LONG.changed(warmup_share=0.06, decay_share=0.2),
-    "half of the updates short": PRESET.changed(first_share=0.5),
+    "half of the updates short": BASE.changed(first_share=0.5),
     "the rate falls in both phases": _after_short(LONG, decay_share=None),
     "warm-up 2 %": _after_short(LONG, warmup_share=0.02),
     "warm-up 20 %": _after_short(LONG, warmup_share=0.2),
@@ -157,13 +167,13 @@ CHOICES: dict[str, Trained] = {
     # 128 and 512 shrunk to 32 and 128.
     "NVIDIA's recipe": _after_short(NVIDIA_LONG, learning_rate=0.01, warmup_share=2000 / 7038, decay_share=None),
     "run_mlm": Peer({}),
-    "run_mlm, the preset's batch and rate": Peer({"learning_rate": 1e-3, "per_device_train_batch_size": 32}),
+    "run_mlm, the base's batch and rate": Peer({"learning_rate": 1e-3, "per_device_train_batch_size": 32}),
 }
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_files(parser)
-    parser.add_argument("--updates", type=int, default=5_000, help="of a trial of the preset; %(default)s")
+    parser.add_argument("--updates", type=int, default=5_000, help="of a trial of the base; %(default)s")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--times", type=float, nargs="+", default=[1.0], help="how many times the budget; default: 1")
     parser.add_argument("--only", nargs="+", choices=CHOICES, help="choices to run; default: all that can be")
@@ -195,10 +205,10 @@ def run(bench: Bench) -> None:
         if not finished.find(list(trial)):
             finished.add(list(trial), _run_trial(options, finished, trial))
     columns = ["choice", *SCORES.values(), "seeds", "updates"]
-    title = f"After the seconds of {options.updates:,} updates of the preset"
+    title = f"After the seconds of {options.updates:,} updates of the base"
     bench.table(title, columns, _rows(finished))
     budgets = sorted({trial.times for name in CHOICES for trial, _ in _trials_of(name, finished)})
-    title = f"The same loss by budget, in {options.updates:,} updates of the preset"
+    title = f"The same loss by budget, in {options.updates:,} updates of the base"
     if rows := _by_budget(finished, budgets):
         bench.table(title, ["choice", *map("{:g}".format, budgets), "less by each doubling"], rows)
 
@@ -234,7 +244,7 @@ def _by_budget(finished: Finished, budgets: Sequence[float]) -> list[list[Any]]:
 
 def _run_trial(options: argparse.Namespace, finished: Finished, trial: Trial) -> dict[str, Any]:
     choice, folder = CHOICES[trial.name], options.trials / "_".join(map(str, trial)).replace(" ", "_")
-    costs = [_cost_of(options, finished, each, folder) for each in (choice, PRESET)]
+    costs = [_cost_of(options, finished, each, folder) for each in (choice, BASE)]
     updates = round(trial.times * options.updates * costs[1] / costs[0])
     secs, weights = 0.0, None
     for number, (phase, share) in enumerate(_phases(choice), 1):
