@@ -54,16 +54,6 @@ class MaskingRules:
     def __post_init__(self) -> None:
         check(self)
 
-    def check_room(self, sequence_length: int) -> None:
-        """Raises `UserError` if a share of the tokens was chosen that a sequence's predictions have no room for."""
-        num_masked = round(self.masked_lm_prob * sequence_length)
-        if self.masked_lm_prob != MaskingRules().masked_lm_prob and num_masked > self.max_predictions_per_seq:
-            share = f"--masked_lm_prob={self.masked_lm_prob:g} of --max_seq_length={sequence_length}"
-            raise UserError(
-                f"{share} are {num_masked} tokens, but --max_predictions_per_seq={self.max_predictions_per_seq}; "
-                f"give {num_masked}, or a smaller share"
-            )
-
 
 class VocabularyIds(NamedTuple):
     """What masking and instance creation need from a vocabulary."""

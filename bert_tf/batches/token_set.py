@@ -59,7 +59,6 @@ class TokenSet(InstanceSet):
         super().__init__(patterns, argument)
         settings = PairSettings.of(sequence_length, single_segments)
         settings.check(rules.max_predictions_per_seq)
-        rules.check_room(sequence_length)
         self.schema = RecordSchema(sequence_length, rules.max_predictions_per_seq)
         if self.folder is None:
             raise UserError(

@@ -141,7 +141,14 @@ class Pretraining(Call):
 
     def check(self) -> None:
         """Raises `UserError` if a chosen phase has no update, or settings that do not go together."""
+        share = self.environment.given("masked_lm_prob")
         for phase in self.chosen:
+            if share and (num_masked := round(share * phase.max_seq_length)) > phase.max_predictions_per_seq:
+                raise UserError(
+                    f"MASKED_LM_PROB={share:g}: {num_masked} of {phase.max_seq_length} tokens, but {phase.title} has "
+                    f"{phase.max_predictions_per_seq} predictions; give less, or use run_pretraining.py with "
+                    f"--max_predictions_per_seq={num_masked}"
+                )
             if not phase.num_updates:
                 steps = f"{self.typed.title('train_steps')} is {self.typed['train_steps']}"
                 raise UserError(f"{steps}: {phase.title} would have no update; raise it, or make its update smaller")

@@ -92,6 +92,7 @@ CALLS = {
         (SMALL, "RESULTS_DIR=/dev/null/x", "error: RESULTS_DIR=/dev/null/x: /dev/null is a file, and must be"),
         (SMALL, "INIT_CHECKPOINT=base", r"error: bert_model \(position 15\) is tiny, .* 2 .* 128, but .* 12 "),
         (SMALL, "EARLY_STOPPING=2", "error: phase 1, of 18 updates: early_stopping=2 counts evaluations: give eval_steps, too"),
+        (SMALL, "MASKED_LM_PROB=0.3", "error: MASKED_LM_PROB=0.3: 38 of 128 tokens, but phase 1 has 20 predictions; give"),
         (SMALL, "DATASET=books", "note: no sets of data.* DATASET=books"),
         (SMALL, "INIT_CHECKPOINT=/nonexistent", "note: INIT_CHECKPOINT=/nonexistent: there is no checkpoint"),
         (SMALL, "NO_NEXT_SENTENCE=1", "note: no sets of data.* DATA_FORMAT=tokens"),

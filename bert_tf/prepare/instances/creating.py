@@ -246,7 +246,6 @@ def _create_records(options: PreparationOptions, layout: Layout, source: _Source
     pairs = _pair_settings(options, single_segments=False)
     rules = MaskingRules(options.masked_lm_prob, options.max_predictions_per_seq, options.whole_word_masking)
     pairs.check(rules.max_predictions_per_seq)
-    rules.check_room(options.max_seq_length)
     arguments = {
         **{name: getattr(pairs, name) for name in ("max_seq_length", "dupe_factor", "random_seed")},
         **dataclasses.asdict(rules),
