@@ -63,9 +63,11 @@ class Choice:
     first_share: float = 0.9  # of the updates, as in the recipe; the rest is this one's
 
     def changed(self, **changes: Any) -> Choice:
-        """With other fields, or other flags."""
+        """With other fields, or other flags, and as many predictions as the share of masked tokens asks for."""
         fields = {name: changes.pop(name) for name in list(changes) if name in self.__dataclass_fields__}
-        return dataclasses.replace(self, **fields, flags={**self.flags, **changes})
+        flags = {**self.flags, **changes}
+        flags["max_predictions_per_seq"] = math.ceil(flags["masked_lm_prob"] * flags["max_seq_length"])
+        return dataclasses.replace(self, **fields, flags=flags)
 
     @property
     def computation(self) -> dict[str, Any]:
@@ -115,18 +117,11 @@ LONG = Choice(
 
 def _short(choice: Choice, **others: Any) -> Choice:
     """The first phase: sequences of a quarter, twice as many in an update, at a constant rate."""
-    size, num_steps = choice.flags["train_batch_size"], choice.flags["num_accumulation_steps"]
-    shape = {"max_seq_length": LONG.flags["max_seq_length"] // 4, "train_batch_size": size * 4}
+    names = ("max_seq_length", "train_batch_size", "num_accumulation_steps")
+    length, size, num_steps = (choice.flags[name] for name in names)
+    shape = dict(zip(names, (length // 4, size * 4, num_steps // 2)))
     constant = {"warmup_share": 0.06, "decay_share": 0.01}  # next to no decay, as in the preset
-    changes = {**shape, "num_accumulation_steps": num_steps // 2, **constant, **others}
-    return _masked(choice.changed(**changes))
-
-
-def _masked(choice: Choice, **changes: Any) -> Choice:
-    """With as many predictions as the share of masked tokens asks for."""
-    choice = choice.changed(**changes)
-    num_masked = math.ceil(choice.flags["masked_lm_prob"] * choice.flags["max_seq_length"])
-    return choice.changed(max_predictions_per_seq=num_masked)
+    return choice.changed(**{**shape, **constant, **others})
 
 
 def _after_short(choice: Choice, **first: Any) -> Choice:
@@ -136,7 +131,7 @@ def _after_short(choice: Choice, **first: Any) -> Choice:
 
 SHORT = _short(LONG)
 BASE = _after_short(LONG)
-MASKED_30 = _masked(LONG, masked_lm_prob=0.3)
+MASKED_30 = LONG.changed(masked_lm_prob=0.3)
 LAMB = LONG.changed(optimizer_type="lamb", learning_rate=0.01)
 NVIDIA_LONG = LONG.changed(
     optimizer_type="lamb", learning_rate=0.0067, warmup_share=200 / 1563, no_next_sentence=None, dropout=None
@@ -147,8 +142,8 @@ CHOICES: dict[str, Trained] = {
     "base: masked 15 %": BASE,
     "next sentence": _after_short(LONG.changed(no_next_sentence=None)),
     "packed": _after_short(LONG.changed(packing=True), train_batch_size=16, num_accumulation_steps=4),
-    "masked 20 %": _after_short(_masked(LONG, masked_lm_prob=0.2)),
-    "masked 40 %": _after_short(_masked(LONG, masked_lm_prob=0.4)),
+    "masked 20 %": _after_short(LONG.changed(masked_lm_prob=0.2)),
+    "masked 40 %": _after_short(LONG.changed(masked_lm_prob=0.4)),
     "masked 30 %, then 15 %": _after_short(LONG, masked_lm_prob=0.3),
     "one length, 128": LONG.changed(warmup_share=0.06, decay_share=0.2),
     "half of the updates short": BASE.changed(first_share=0.5),

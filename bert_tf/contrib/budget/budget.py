@@ -99,7 +99,7 @@ class Budget(Pretraining):
             return "fp32"
         return "bf16" if min(compute_capabilities(), default=(0, 0)) >= OLDEST_CAPABILITY else "fp16"
 
-    @property
+    @functools.cached_property  # as the precision
     def micro_batch_size(self) -> int:
         """Of the last part: the largest power of two that the plan finds room for."""
         if not self.environment.num_gpus:

@@ -103,9 +103,8 @@ def test_the_rate_is_measured_once_and_everything_follows_from_it(started, capsy
 
 def test_variables_go_before_the_preset_and_what_was_typed_before_these(started, monkeypatch, capsys):
     """And the measurement scores nothing."""
-    variables = {"PACKING": "1", "DROPOUT": "0.1", "NO_NEXT_SENTENCE": "0", "DATASET": "another"}
-    variables["MASKED_LM_PROB"] = "0.15"
-    for name, value in {**variables, "EVAL_STEPS": "50", "EARLY_STOPPING": "3"}.items():
+    variables = {"PACKING": "1", "MASKED_LM_PROB": "0.15", "DROPOUT": "0.1", "NO_NEXT_SENTENCE": "0"}
+    for name, value in {**variables, "DATASET": "another", "EVAL_STEPS": "50", "EARLY_STOPPING": "3"}.items():
         monkeypatch.setenv(name, value)
     budget_of("24 mini custom")
     measurements, phases = started[:2], started[2:]
