@@ -1,11 +1,12 @@
 r"""Which choices of pre-training learn the most from the same processor seconds, by the held-out masked words' loss.
 
-The preset is `run_pretraining_budget.sh`'s own, for a small model. The others change one thing of the same with 15 % of
-the words masked, which is the base: flags of run_pretraining.py, the model, or how the updates are shared by the two
-lengths. What an update costs is measured once for each computation, by short runs of it and of the base's, one after
-the other, which a busy machine slows alike; a trial has as many updates as cost the same as the base's, and its
-schedule ends with them. Afterwards all are asked alike, without next sentences and with 15 % of the words masked, about
-text that none has read, and fine-tuned alike on questions and on entities, where given.
+The preset is `run_pretraining_budget.sh`'s own, for a small model. The others change one thing of it: flags of
+run_pretraining.py, the model, or how the updates are shared by the two lengths; those that lose by far changed it while
+it masked 15 % of the words, and their names say so. What an update costs is measured once for each computation, by
+short runs of it and of short sequences, one after the other, which a busy machine slows alike; a trial has as many
+updates as cost the same as so many with 15 % masked, and its schedule ends with them. Afterwards all are asked alike,
+without next sentences and with 15 % of the words masked, about text that none has read, and fine-tuned alike on
+questions and on entities, where given.
 
     python -m benchmarks budget --data .../tokens/... --trials benchmarks/results/budget_trials \
       --questions data/download/sample --entities .../ncbi_disease --peer_python .../bin/python --peer_text .../training
@@ -78,7 +79,7 @@ class Choice:
 
 @dataclasses.dataclass(frozen=True)
 class Peer:
-    """The base's model, trained by transformers' Trainer with its defaults but for these."""
+    """The preset's model, trained by transformers' Trainer with its defaults but for these."""
 
     flags: Mapping[str, Any]
 
@@ -98,7 +99,7 @@ class Trial(NamedTuple):
     times: float
 
 
-# The base's second phase, which is the preset's (bert_tf.contrib.budget) but for the share of masked tokens.
+# The preset's second phase (bert_tf.contrib.budget).
 LONG = Choice(
     {
         "optimizer_type": "adamw",
@@ -106,8 +107,8 @@ LONG = Choice(
         "train_batch_size": 8,
         "num_accumulation_steps": 4,
         "max_seq_length": 128,
-        "max_predictions_per_seq": 20,
-        "masked_lm_prob": 0.15,
+        "max_predictions_per_seq": 39,
+        "masked_lm_prob": 0.3,
         "no_next_sentence": True,
         "dropout": 0,
         "enable_xla": True,
@@ -129,24 +130,25 @@ def _after_short(choice: Choice, **first: Any) -> Choice:
     return choice.changed(first=_short(choice, **first))
 
 
-SHORT = _short(LONG)
-BASE = _after_short(LONG)
-MASKED_30 = LONG.changed(masked_lm_prob=0.3)
+MASKED_15 = LONG.changed(masked_lm_prob=0.15)
+UNIT = _after_short(MASKED_15)  # by whose cost the budget is counted
+UNIT_SHORT = _short(MASKED_15)
 LAMB = LONG.changed(optimizer_type="lamb", learning_rate=0.01)
-NVIDIA_LONG = LONG.changed(
+NVIDIA_LONG = MASKED_15.changed(
     optimizer_type="lamb", learning_rate=0.0067, warmup_share=200 / 1563, no_next_sentence=None, dropout=None
 )
 CHOICES: dict[str, Trained] = {
-    "the preset": _after_short(MASKED_30),
-    "the preset, next sentence": _after_short(MASKED_30.changed(no_next_sentence=None)),
-    "base: masked 15 %": BASE,
+    "the preset": _after_short(LONG),
     "next sentence": _after_short(LONG.changed(no_next_sentence=None)),
     "packed": _after_short(LONG.changed(packing=True), train_batch_size=16, num_accumulation_steps=4),
+    "masked 15 %": UNIT,
     "masked 20 %": _after_short(LONG.changed(masked_lm_prob=0.2)),
     "masked 40 %": _after_short(LONG.changed(masked_lm_prob=0.4)),
-    "masked 30 %, then 15 %": _after_short(LONG, masked_lm_prob=0.3),
-    "one length, 128": LONG.changed(warmup_share=0.06, decay_share=0.2),
-    "half of the updates short": BASE.changed(first_share=0.5),
+    "masked 30 %, then 15 %": _after_short(MASKED_15, masked_lm_prob=0.3),
+    "masked 15 %, next sentence": _after_short(MASKED_15.changed(no_next_sentence=None)),
+    "masked 15 %, dropout 0.1": _after_short(MASKED_15.changed(dropout=None)),
+    "masked 15 %, one length, 128": MASKED_15.changed(warmup_share=0.06, decay_share=0.2),
+    "half of the updates short": _after_short(LONG).changed(first_share=0.5),
     "the rate falls in both phases": _after_short(LONG, decay_share=None),
     "warm-up 2 %": _after_short(LONG, warmup_share=0.02),
     "warm-up 20 %": _after_short(LONG, warmup_share=0.2),
@@ -154,7 +156,6 @@ CHOICES: dict[str, Trained] = {
     "twice the rate": _after_short(LONG.changed(learning_rate=2e-3)),
     "half the batch": _after_short(LONG.changed(train_batch_size=4, learning_rate=8e-4)),
     "twice the batch": _after_short(LONG.changed(train_batch_size=16, learning_rate=1.26e-3)),
-    "dropout 0.1": _after_short(LONG.changed(dropout=None)),
     "LAMB, 0.005": _after_short(LAMB.changed(learning_rate=0.005)),
     "LAMB, 0.01": _after_short(LAMB),
     "4 layers": _after_short(LONG.changed(layers=4)),
@@ -162,13 +163,13 @@ CHOICES: dict[str, Trained] = {
     # 128 and 512 shrunk to 32 and 128.
     "NVIDIA's recipe": _after_short(NVIDIA_LONG, learning_rate=0.01, warmup_share=2000 / 7038, decay_share=None),
     "run_mlm": Peer({}),
-    "run_mlm, the base's batch and rate": Peer({"learning_rate": 1e-3, "per_device_train_batch_size": 32}),
+    "run_mlm, the preset's batch and rate": Peer({"learning_rate": 1e-3, "per_device_train_batch_size": 32}),
 }
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_files(parser)
-    parser.add_argument("--updates", type=int, default=5_000, help="of a trial of the base; %(default)s")
+    parser.add_argument("--updates", type=int, default=5_000, help="of a trial with 15 %% masked; %(default)s")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--times", type=float, nargs="+", default=[1.0], help="how many times the budget; default: 1")
     parser.add_argument("--only", nargs="+", choices=CHOICES, help="choices to run; default: all that can be")
@@ -200,10 +201,10 @@ def run(bench: Bench) -> None:
         if not finished.find(list(trial)):
             finished.add(list(trial), _run_trial(options, finished, trial))
     columns = ["choice", *SCORES.values(), "seeds", "updates"]
-    title = f"After the seconds of {options.updates:,} updates of the base"
+    title = f"After the seconds of {options.updates:,} updates with 15 % masked"
     bench.table(title, columns, _rows(finished))
     budgets = sorted({trial.times for name in CHOICES for trial, _ in _trials_of(name, finished)})
-    title = f"The same loss by budget, in {options.updates:,} updates of the base"
+    title = f"The same loss by budget, in {options.updates:,} updates with 15 % masked"
     if rows := _by_budget(finished, budgets):
         bench.table(title, ["choice", *map("{:g}".format, budgets), "less by each doubling"], rows)
 
@@ -239,7 +240,7 @@ def _by_budget(finished: Finished, budgets: Sequence[float]) -> list[list[Any]]:
 
 def _run_trial(options: argparse.Namespace, finished: Finished, trial: Trial) -> dict[str, Any]:
     choice, folder = CHOICES[trial.name], options.trials / "_".join(map(str, trial)).replace(" ", "_")
-    costs = [_cost_of(options, finished, each, folder) for each in (choice, BASE)]
+    costs = [_cost_of(options, finished, each, folder) for each in (choice, UNIT)]
     updates = round(trial.times * options.updates * costs[1] / costs[0])
     secs, weights = 0.0, None
     for number, (phase, share) in enumerate(_phases(choice), 1):
@@ -260,7 +261,7 @@ def _phases(choice: Trained) -> list[tuple[Trained, float]]:
 
 
 def _cost_of(options: argparse.Namespace, finished: Finished, choice: Trained, folder: Path) -> float:
-    """How many times as much an update costs, in processor seconds, as one of `SHORT`."""
+    """How many times as much an update costs, in processor seconds, as one of `UNIT_SHORT`."""
 
     def secs(phase: Trained) -> float:
         """Of many updates, without what a run costs besides."""
@@ -270,10 +271,10 @@ def _cost_of(options: argparse.Namespace, finished: Finished, choice: Trained, f
         return more - few
 
     def times_short(phase: Trained) -> float:
-        if phase.computation == SHORT.computation:
+        if phase.computation == UNIT_SHORT.computation:
             return 1.0
         row = {"cost": phase.computation}
-        found = finished.find(row) or finished.add(row, {"times_short": secs(phase) / secs(SHORT)})
+        found = finished.find(row) or finished.add(row, {"times_short": secs(phase) / secs(UNIT_SHORT)})
         return found["times_short"]
 
     return sum(share * times_short(phase) for phase, share in _phases(choice))
@@ -327,7 +328,7 @@ def _held_out_loss(options: argparse.Namespace, weights: Path) -> float:
     """The loss of the weights, by an update that changes none of them, and its evaluation."""
     names = ("train_batch_size", "max_seq_length", "max_predictions_per_seq", "masked_lm_prob", "no_next_sentence")
     flags = {
-        **{name: LONG.flags[name] for name in names},
+        **{name: MASKED_15.flags[name] for name in names},
         "input_files": options.data / "training",
         "eval_files": options.data / "test",
         "max_eval_steps": 0,
