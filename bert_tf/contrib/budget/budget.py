@@ -14,6 +14,7 @@ import functools
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ from bert_tf.base.machine.hardware import compute_capabilities
 from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, PRESETS, BertConfig
 from bert_tf.launch.arguments import Typed, Values, arguments
 from bert_tf.launch.call import Recipe, Run
-from bert_tf.launch.environment import LaunchEnvironment, show
+from bert_tf.launch.environment import LaunchEnvironment, short_path, show
 from bert_tf.launch.prepared_data import Lengths, PreparedData, choose_data
 from bert_tf.launch.pretraining import Phase, Pretraining
 from bert_tf.memory.plan import Workload, find_device, largest_micro_batch
@@ -32,8 +33,10 @@ from bert_tf.model.kernels.requirements import OLDEST_CAPABILITY, may_have_kerne
 from bert_tf.records.manifest import MANIFEST_NAME, read_manifest
 from bert_tf.records.token_file import SPLITS, TOKENS_SUFFIX, TokenFile, read_tokens
 from bert_tf.run.events import read_events
-from bert_tf.settings.declaration import Setting
+from bert_tf.run.run_folder import CONFIG, describe_differences, read_config
+from bert_tf.settings.declaration import Setting, pick
 from bert_tf.settings.programs import PRETRAINING
+from bert_tf.settings.training import PretrainingConfig
 
 ANY = "any"
 _HOURS = Setting("hours", "float", 24.0, above=0, at_most=10_000, is_flag=False)
@@ -132,6 +135,21 @@ class Measurement(Budget):
     def describe(self) -> list[str]:
         return [f"precision = {self.precision}", "updates = follow from the rate, which is measured first"]
 
+    def check_measured(self, phase: Phase) -> None:
+        """Raises `UserError` if the rate in the phase's folder is one of other settings."""
+        folder = self.run_folder(phase)
+        config = read_config(folder)
+        assert config, "it was measured"
+        measured = config["identity"]
+        model = BertConfig.preset(self.typed["bert_model"], measured["bert_config"]["vocab_size"])
+        settings = SimpleNamespace(**self.settings("pretraining", self._flags(phase)))
+        now = {"bert_config": dataclasses.asdict(model), **pick(PretrainingConfig, settings).identity()}
+        if differences := describe_differences({name: measured[name] for name in now}, now):
+            raise UserError(
+                f"{short_path(folder)} was measured with other settings ({differences}): name another RESULTS_DIR, "
+                "and these are measured"
+            )
+
     def _run(self, phase: Phase, data: PreparedData) -> Run:
         run, unscored = super()._run(phase, data), dict.fromkeys(("eval_files", "eval_steps", "early_stopping"))
         return run._replace(flags={**run.flags, **unscored})
@@ -181,6 +199,10 @@ def make_budget(typed: Typed, environment: LaunchEnvironment) -> Budget:
     rates = [rate for rate in map(_measured_rate, map(call.run_folder, measurements)) if rate]
     if len(rates) < len(PARTS):
         return dataclasses.replace(call, phases=measurements)
+    # Once it has begun, its runs know their settings, and it may go on where others would be measured.
+    if not (call.folder / PARTS[0].name / CONFIG).exists():
+        for phase in measurements:
+            call.check_measured(phase)
     return Training("budget", typed, environment, "adamw", _phases_of_training(call, rates))
 
 
@@ -213,11 +235,11 @@ def _phases_of_training(call: Budget, rates: Sequence[float]) -> list[Phase]:
     exponent = round(math.log2(max(sequences / USUAL_UPDATES, 1)))
     batch = min(max(2**exponent, SMALLEST_BATCH), LARGEST_BATCH)
     if (updates := int(sequences / batch)) < FEWEST_UPDATES:
-        least = FEWEST_UPDATES * batch / (rates[-1] * 3600 * UPDATES_SHARE)
+        least = math.ceil(100 * FEWEST_UPDATES * batch / (rates[-1] * 3600 * UPDATES_SHARE)) / 100
         raise UserError(
             f"{typed.title('hours')} is {typed['hours']:g}: enough for {updates:,} updates of {batch} sequences at the "
             f"{rates[-1]:,.1f} a second measured here; fewer than {FEWEST_UPDATES:,} teach a model little: "
-            f"give at least {least:.2g} hours, or take a smaller model"
+            f"give at least {least:g} hours, or take a smaller model"
         )
     peak = _peak_rate(typed["bert_model"], batch)
 
@@ -274,11 +296,11 @@ def _describe_text(call: Training, data: PreparedData) -> None:
     )
     if epochs > MOST_EPOCHS:
         typed = call.typed
-        hours = typed["hours"] * MOST_EPOCHS / epochs
+        hours = math.floor(100 * typed["hours"] * MOST_EPOCHS / epochs) / 100
         raise UserError(
             f"{typed.title('hours')} is {typed['hours']:g}: the {tokens:,} tokens of {data.dataset} would be read "
             f"{epochs:,.0f} times, and after {MOST_EPOCHS} there is nothing left to learn; prepare more text, or give "
-            f"{hours:.2g} hours"
+            f"{hours:g} hours"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -11,15 +12,19 @@ import numpy as np
 import pytest
 
 from bert_tf.base.machine.hardware import GIB
+from bert_tf.bert_config import BertConfig
 from bert_tf.contrib.budget import budget
 from bert_tf.launch import call
 from bert_tf.memory.plan import Device
 from bert_tf.records.token_file import Shard, TokenizedText, write_tokens
+from bert_tf.settings.declaration import settings_of
+from bert_tf.settings.training import PretrainingConfig
 from tests.launch.helpers import flags_of, launch, prepare_tokens
 from tests.refusals import refused
 from tests.stand_ins import nvidia_smi
 
 TOKENS = 50_000_000
+PRETRAINING_SETTINGS = list(settings_of(PretrainingConfig))
 
 
 @pytest.fixture
@@ -47,7 +52,10 @@ def started(tmp_path, monkeypatch):
                     **rates.get(number, {}),
                 }
                 file.write(json.dumps(line) + "\n")
-        (folder / "config.json").write_text("{}")
+        settings = {each.name: each.parse(flags[each.name]) for each in PRETRAINING_SETTINGS if each.name in flags}
+        model = dataclasses.asdict(BertConfig.preset(flags["bert_model"], 10))
+        identity = {**PretrainingConfig(**settings).identity(), "bert_config": model}
+        (folder / "config.json").write_text(json.dumps({"identity": identity}))
         return 0
 
     monkeypatch.setattr(call, "run", run)
@@ -60,6 +68,12 @@ def started(tmp_path, monkeypatch):
     write_tokens(data / "training/custom_training_0.tokens", text, Shard(0, 0), vocab_size=10)
     (data / "manifest.json").write_text(json.dumps(manifest))
     return calls
+
+
+def _add_gpu(monkeypatch, tmp_path, capability):
+    monkeypatch.setenv("PATH", nvidia_smi(tmp_path / "bin", capability), prepend=os.pathsep)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setattr(budget, "find_device", lambda *_: Device(140 * GIB, "a GPU"))
 
 
 def budget_of(typed):
@@ -136,9 +150,7 @@ def test_short_texts_are_packed_into_several_micro_batches(started, tmp_path, to
 )
 def test_precision_and_micro_batch_follow_from_the_device(started, monkeypatch, tmp_path, capability, precision, size):
     if capability:
-        monkeypatch.setenv("PATH", nvidia_smi(tmp_path / "bin", capability), prepend=os.pathsep)
-        monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-        monkeypatch.setattr(budget, "find_device", lambda *_: Device(140 * GIB, "a GPU"))
+        _add_gpu(monkeypatch, tmp_path, capability)
     budget_of("24 mini")
     assert started[0]["precision"] == precision and int(started[1]["train_batch_size"]) == size
 
@@ -148,9 +160,25 @@ def test_what_cannot_be_done_in_the_hours_is_refused(started, monkeypatch):
         refused(f"hours .*{rule}", budget_of, f"{typed} mini")
     refused("bert_model .* must be one of large, base", budget_of, "24 huge")
     refused("no sets of data.* DATASET=wiki", budget_of, "24 mini wiki")
-    message = r"is 0.05: enough for 545 updates of 32 .* at least 0.092 hours, or take a smaller model$"
+    message = r"is 0.05: enough for 545 updates of 32 .* at least 0.1 hours, or take a smaller model$"
     refused(message, budget_of, "0.05 mini")
     started.rate = 3000.0
     monkeypatch.setenv("RESULTS_DIR", str(started.folder / "other"))
-    message = r"the 50,000,000 tokens of custom would be read 9,655 times.* prepare more text, or give 37 hours"
+    message = r"the 50,000,000 tokens of custom would be read 9,655 times.* prepare more text, or give 37.28 hours"
     refused(message, budget_of, "900 mini")
+    assert budget_of("37.28 mini") == 0
+
+
+def test_the_rate_of_other_settings_is_not_taken(started, monkeypatch, tmp_path):
+    """But a training that has begun keeps its updates; its own runs refuse what they cannot go on with."""
+    refused("enough for 545 updates", budget_of, "0.05 mini")
+    message = r"measurement.* with other settings \(bert_config: hidden_size: 256 there, 128 now.* another RESULTS_DIR"
+    refused(message, budget_of, "1 tiny")
+    monkeypatch.setenv("MASKED_LM_PROB", "0.15")
+    refused(r"with other settings \(max_predictions_per_seq: 10 there, 5 now", budget_of, "1 mini")
+    monkeypatch.delenv("MASKED_LM_PROB")
+    assert budget_of("1 mini") == 0
+    updates = [flags["num_train_steps"] for flags in started[2:]]
+    _add_gpu(monkeypatch, tmp_path, "8.0")
+    assert budget_of("1 mini") == 0
+    assert [(flags["num_train_steps"], flags["precision"]) for flags in started[4:]] == [(n, "bf16") for n in updates]
