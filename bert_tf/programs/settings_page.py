@@ -19,8 +19,10 @@ TABLES: dict[str, tuple[type, ...]] = {
 _HEAD = """# All settings
 
 Written by `python -m bert_tf.programs.settings_page` from the declarations in `bert_tf/settings/` and
-the `settings.py` of each task. "Fixed" settings must not change within a run. A setting with a variable can be given to
-the launchers by it: `PACKING=1 bash scripts/run_pretraining_lamb.sh ...`.
+the `settings.py` of each task. "Fixed" settings must not change within a run, nor may what follows from others: its
+data and their masks, the sequences of an update, the learning rate of all ranks, the weights it starts from. A setting
+with a variable can be given to the launchers by it: `PACKING=1 bash scripts/run_pretraining_lamb.sh ...`; those of the
+preparation to `data/create_datasets_from_start.sh`.
 """
 
 
@@ -37,7 +39,9 @@ def _cells(each: Setting) -> tuple[str, ...]:
 def render(tables: Mapping[str, tuple[type, ...]]) -> Iterator[str]:
     """The lines of the page."""
     yield _HEAD
+    of_training = {each.variable for each in settings_of(*settings_classes(_PRETRAINING))}
     for title, classes in tables.items():
+        unread = of_training if classes == (PreparationOptions,) else {""}
         yield f"## {title}\n"
         if classes == (LaunchVariables,):
             yield _row("variable", "what it does", "default", "must be")
@@ -50,7 +54,8 @@ def render(tables: Mapping[str, tuple[type, ...]]) -> Iterator[str]:
             for each in settings_of(*classes):
                 if each.is_flag:
                     fixed = "fixed" if each.is_fixed else ""
-                    yield _row(f"`--{each.name}`", *_cells(each), fixed, each.variable and f"`{each.variable}`")
+                    variable = "" if each.variable in unread else f"`{each.variable}`"
+                    yield _row(f"`--{each.name}`", *_cells(each), fixed, variable)
         yield ""
 
 
