@@ -50,6 +50,12 @@ class LaunchEnvironment:
         self._started_at = time.monotonic()
         self.num_gpus = 0 if self.given("device") == "cpu" else count_gpus(environ)
 
+    def changed(self, environ: Mapping[str, str]) -> LaunchEnvironment:
+        """With other variables; MAX_HOURS are counted on."""
+        other = LaunchEnvironment(environ)
+        other._started_at = self._started_at
+        return other
+
     def given(self, name: str) -> Any:
         """The value of a setting that a variable gives; None if none does."""
         return self._given.get(name)

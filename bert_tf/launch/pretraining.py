@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -11,11 +12,12 @@ from typing import Any
 
 from bert_tf.base.errors import MissingError, UserError
 from bert_tf.base.files import check_output, read_json_object
+from bert_tf.base.locks import FileLock, LockedError
 from bert_tf.launch.arguments import Typed, Values, arguments
 from bert_tf.launch.call import Call, Run, check_model, config_file, find_checkpoint
 from bert_tf.launch.environment import LaunchEnvironment, as_typed, short_path, show
 from bert_tf.launch.prepared_data import PreparedData, choose_data
-from bert_tf.run.evaluations import find_best
+from bert_tf.run.events import CONVERGED, DONE, last_event
 from bert_tf.run.run_folder import CONFIG, REPORT, describe_differences, find_checkpoints, find_damage, is_report
 from bert_tf.settings.programs import PRETRAINING
 from bert_tf.settings.training import AUTO, MAX_GLOBAL_BATCH, check_unpacked
@@ -100,12 +102,18 @@ class Pretraining(Call):
       optimizer_type: run_pretraining.py's flag.
       only: the name of the one phase that is run; None: all.
       is_cased: the vocabulary of the data; None: any.
+      held: the lock of the results' folder, while a call is carried out.
     """
 
     optimizer_type: str
     phases: Sequence[Phase]
     only: str | None = None
     is_cased: bool | None = None
+    held: contextlib.ExitStack = dataclasses.field(default_factory=contextlib.ExitStack)
+
+    def launch(self) -> int:
+        with self.held:
+            return super().launch()
 
     @property
     def size(self) -> str:
@@ -118,17 +126,21 @@ class Pretraining(Call):
     def run_folder(self, phase: Phase) -> Path:
         return self.folder / phase.name
 
-    def has_ended(self, phase: Phase) -> bool:
-        """Whether there is an undamaged checkpoint after the phase's last update."""
+    def has_weights(self, phase: Phase) -> bool:
+        """Whether there is an undamaged checkpoint after the phase's last update, or after its EARLY_STOPPING."""
         checkpoints = find_checkpoints(self.run_folder(phase) / "checkpoints")
         newest = max(checkpoints, default=0)
-        return newest >= phase.num_updates and find_damage(checkpoints[newest]) is None
+        is_last = newest >= phase.num_updates or (newest and self._end_of(phase) == CONVERGED)
+        return bool(is_last) and find_damage(checkpoints[newest]) is None
 
-    def is_evaluated(self, phase: Phase) -> bool:
-        """Whether the results of a phase that has ended were written."""
-        run_folder = self.run_folder(phase)
-        update, results = find_best(run_folder / "checkpoints") or phase.num_updates, run_folder / "eval_results.txt"
-        return results.is_file() and f"global_step = {update}" in results.read_text(encoding="utf-8").splitlines()
+    def is_finished(self, phase: Phase) -> bool:
+        """Whether its run has also recorded its end, which comes after the evaluation and the files for others."""
+        ends = (DONE, CONVERGED) if self.environment.given("early_stopping") else (DONE,)
+        return self.has_weights(phase) and self._end_of(phase) in ends
+
+    def _end_of(self, phase: Phase) -> str | None:
+        event = last_event(self.run_folder(phase)) or {}
+        return event["reason"] if event.get("event") == "end" else None
 
     def describe(self) -> list[str]:
         start = self._start_of(self.chosen[0])
@@ -183,12 +195,14 @@ class Pretraining(Call):
             **{name: bool(environment.given(name)) for name in ("packing", "no_next_sentence")},
             "data_format": data[0].data_format,
         }
-        if has_begun and not environment.given("continue_with_changes"):
-            check_same_plan(folder, plan, unbegun)
         earlier = next((phase for phase in self.phases if phase.name == chosen[0].starts_after), None)
-        if earlier and not self.has_ended(earlier):
+        if earlier and not self.has_weights(earlier):
             reached = f"the end of {earlier.title}, which {short_path(self.run_folder(earlier))} has not reached"
             raise MissingError(f"{chosen[0].title} starts from {reached}; run it first")
+        if not environment.is_dry_run:
+            self.held.enter_context(_lock(folder))  # so that the plan stays as it is here
+        if has_begun and not environment.given("continue_with_changes"):
+            check_same_plan(folder, plan, unbegun)
         files = {folder / PLAN: json.dumps(plan, indent=2) + "\n"}
         return [self._run(phase, prepared)._replace(files=files) for phase, prepared in zip(chosen, data)]
 
@@ -208,15 +222,9 @@ class Pretraining(Call):
         return data
 
     def _run(self, phase: Phase, data: PreparedData) -> Run:
-        has_test = data.has_test
         flags = {**self._flags(phase), "input_files": data.folder / "training"}
-        flags.update({"eval_files": data.folder / "test"} if has_test else {"max_eval_steps": None})
-        return Run(
-            phase.title,
-            "pretraining",
-            flags,
-            is_finished=lambda: self.has_ended(phase) and (self.is_evaluated(phase) or not has_test),
-        )
+        flags.update({"eval_files": data.folder / "test"} if data.has_test else {"max_eval_steps": None})
+        return Run(phase.title, "pretraining", flags, is_finished=lambda: self.is_finished(phase))
 
     def _flags(self, phase: Phase) -> Values:
         finds_size, run_folder = phase.train_batch_size == AUTO, self.run_folder(phase)
@@ -283,6 +291,17 @@ def make_adam(typed: Typed, environment: LaunchEnvironment) -> Pretraining:
     return Pretraining("pretraining_adam", typed, environment, "adamw", [phase])
 
 
+def _lock(folder: Path) -> FileLock:
+    """Raises `UserError` if another launcher holds the lock of a results' folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        return FileLock(folder / ".lock")
+    except LockedError as error:
+        raise UserError(
+            f"{short_path(folder)} is in use by {error}; name another RESULTS_DIR, or wait for what uses it"
+        ) from None
+
+
 def check_same_plan(folder: Path, plan: Mapping[str, Any], unbegun: Sequence[Phase]) -> None:
     """Raises `UserError` if the run in `folder` was started with another plan.
 
@@ -292,7 +311,7 @@ def check_same_plan(folder: Path, plan: Mapping[str, Any], unbegun: Sequence[Pha
     if not file.exists():
         return
     earlier = read_json_object(file, "delete it, and the run goes on if its settings are the same")
-    endings = tuple(phase.ending for phase in unbegun)
+    endings = tuple(phase.ending for phase in unbegun if phase.ending)
     fixed = ({name: value for name, value in each.items() if not name.endswith(endings)} for each in (earlier, plan))
     if differences := describe_differences(*fixed):
         raise UserError(

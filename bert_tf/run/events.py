@@ -11,6 +11,10 @@ from typing import Any
 Event = dict[str, Any]  # with at least `event`, `update` and `time_unix`
 
 METRICS = "metrics.jsonl"
+# The reasons in the event "end" of a run that is finished: at its last update, or without a better score.
+DONE, CONVERGED = "done", "early_stopping"
+# The newest line is within so many bytes.
+_TAIL_BYTES = 1 << 20
 _NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 
 
@@ -42,6 +46,17 @@ def read_events(run_folder: str | Path) -> list[Event]:
         return []
     with path.open(encoding="utf-8", errors="replace") as file:
         return [event for event in map(_event, file) if event]
+
+
+def last_event(run_folder: str | Path) -> Event | None:
+    """The newest event of a run, without reading those before; None if there is none. Raises OSError."""
+    path = Path(run_folder) / METRICS
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        file.seek(max(file.seek(0, os.SEEK_END) - _TAIL_BYTES, 0))
+        lines = file.read().decode(errors="replace").splitlines()
+    return next(filter(None, map(_event, reversed(lines))), None)
 
 
 def is_number(value: Any) -> bool:

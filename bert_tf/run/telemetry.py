@@ -21,11 +21,8 @@ from bert_tf.base.files import write_text
 from bert_tf.base.machine.hardware import memory_peak_mib
 from bert_tf.base.progress import print_beside_bars
 from bert_tf.base.tensorflow import tf
-from bert_tf.run.events import METRICS, append_line, strict
+from bert_tf.run.events import DONE, METRICS, append_line, strict
 from bert_tf.run.sinks import Console, DLLogger, TensorBoard
-
-# The reasons given to `Telemetry.end` by a run that is finished: at its last update, or without a better score.
-DONE, CONVERGED = "done", "early_stopping"
 
 # What NVIDIA's programs log of an update -> our name.
 _SAME_NAMES = ("throughput_train", "mlm_loss", "nsp_loss", "total_loss", "learning_rate", "loss_scaler")

@@ -24,10 +24,11 @@ from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import CheckpointFolder
 from bert_tf.run.device import device_name
 from bert_tf.run.evaluations import checkpoint_path, read_evaluations
+from bert_tf.run.events import CONVERGED, DONE
 from bert_tf.run.gpus import peak_tflops
 from bert_tf.run.run_folder import REPORT, RunFolder
 from bert_tf.run.statistics import LossWatch, UpdateResult, UpdateStatistics
-from bert_tf.run.telemetry import CONVERGED, DONE, Telemetry
+from bert_tf.run.telemetry import Telemetry
 from bert_tf.settings.training import TrainingConfig, compute_dtype
 from bert_tf.training.evaluation import Evaluation, Evaluator
 from bert_tf.training.record import DivergedError, describe_divergence, max_skips, run_record

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
 
 import pytest
 
+from bert_tf.base.locks import FileLock
 from bert_tf.base.machine import software
 from bert_tf.launch import call, pretraining
 from bert_tf.launch.prepared_data import choose_data
@@ -82,8 +84,7 @@ def folder(tmp_path, monkeypatch):
         checkpoint = model_dir / f"checkpoints/ckpt-{int(flags['num_train_steps']):08d}"
         checkpoint.mkdir(parents=True, exist_ok=True)
         (checkpoint / "manifest.json").write_text('{"sha256": {}}')
-        if "eval_files" in flags:
-            (model_dir / "eval_results.txt").write_text(f"loss = 1.0\nglobal_step = {flags['num_train_steps']}\n")
+        record_end(model_dir)
         return 0
 
     calls.clear()
@@ -92,6 +93,11 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("RESULTS_DIR", str(tmp_path / "run"))
     prepare(tmp_path / "data")
     return tmp_path
+
+
+def record_end(model_dir, **event):
+    end = {"event": "end", "reason": "done", "update": 0, "time_unix": 0.0, **event}
+    (model_dir / "metrics.jsonl").write_text(json.dumps(end) + "\n")
 
 
 def run_folders():
@@ -198,7 +204,7 @@ def test_other_arguments_are_refused_with_the_difference(folder, monkeypatch):
     assert lamb() == 0
     changed = SMALL.replace("1e-3", "2e-3", 1)
     refused("learning_rate_phase1: 0.001 there, 0.002 now", lamb, changed)
-    (folder / "run/phase_1/eval_results.txt").unlink()
+    (folder / "run/phase_1/metrics.jsonl").unlink()
     with monkeypatch.context() as patch:
         patch.setenv("CONTINUE_WITH_CHANGES", "1")
         assert lamb(changed) == 0
@@ -251,17 +257,46 @@ def test_without_a_test_split_there_is_training_and_no_evaluation(folder, capfd)
     assert "evaluation = none, because the dataset has no test split" in capfd.readouterr().out
     assert not any("eval" in name for flags in calls for name in flags if name != "eval_batch_size")
     assert lamb() == 0
-    assert len(calls) == 2, "phases are finished by their checkpoints"
+    assert len(calls) == 2
 
 
-def test_a_phase_goes_on_that_was_killed_in_its_evaluation_or_has_not_reached_its_end(folder):
+def test_a_phase_goes_on_that_was_killed_behind_its_last_update_or_has_not_reached_it(folder):
+    """The next phase needs no more than its weights."""
     assert phase(1) == 0
-    (folder / "run/phase_1/eval_results.txt").unlink()
+    record_end(folder / "run/phase_1", event="evaluation")
     assert phase(2) == lamb() == 0
     assert run_folders() == ["phase_1", "phase_2", "phase_1"]
     (folder / "run/phase_1/checkpoints/ckpt-00000018").rename(folder / "run/phase_1/checkpoints/ckpt-00000017")
     assert lamb() == 0
     assert len(calls) == 4
+
+
+def test_a_phase_that_has_stopped_early_is_finished_as_long_as_it_may_stop_early(folder, monkeypatch):
+    assert phase(1) == 0
+    (folder / "run/phase_1/checkpoints/ckpt-00000018").rename(folder / "run/phase_1/checkpoints/ckpt-00000007")
+    record_end(folder / "run/phase_1", reason="signal")
+    refused("phase 2 starts from the end of phase 1", phase, 2)
+    record_end(folder / "run/phase_1", reason="early_stopping")
+    assert phase(2) == 0
+    monkeypatch.setenv("EVAL_STEPS", "5")
+    monkeypatch.setenv("EARLY_STOPPING", "1")
+    assert lamb() == 0
+    assert run_folders() == ["phase_1", "phase_2"]
+    monkeypatch.delenv("EARLY_STOPPING")
+    assert lamb() == 0
+    assert run_folders() == ["phase_1", "phase_2", "phase_1"]
+
+
+def test_one_launcher_at_a_time_has_the_results_folder(folder, monkeypatch):
+    """Another would write its plan in the place of the first one's."""
+    (folder / "run").mkdir()
+    with FileLock(folder / "run/.lock"):
+        refused(r"run is in use by process \d+ on .*; name another RESULTS_DIR", lamb)
+        with monkeypatch.context() as patch:
+            patch.setenv("DRY_RUN", "1")
+            assert lamb() == 0
+    assert not (folder / "run/plan.json").exists()
+    assert lamb() == lamb() == 0
 
 
 def test_a_start_that_was_refused_does_not_bind_the_next_one(folder, monkeypatch):

@@ -32,7 +32,7 @@ from bert_tf.memory.plan import Workload, find_device, largest_micro_batch
 from bert_tf.model.kernels.requirements import OLDEST_CAPABILITY, may_have_kernels
 from bert_tf.records.manifest import MANIFEST_NAME, read_manifest
 from bert_tf.records.token_file import SPLITS, TOKENS_SUFFIX, TokenFile, read_tokens
-from bert_tf.run.events import read_events
+from bert_tf.run.events import DONE, read_events
 from bert_tf.run.run_folder import CONFIG, describe_differences, read_config
 from bert_tf.settings.declaration import Setting, pick
 from bert_tf.settings.programs import PRETRAINING
@@ -130,7 +130,14 @@ class Measurement(Budget):
 
     def launch(self) -> int:
         code = super().launch()
-        return code if code or self.environment.is_dry_run else make_budget(self.typed, self.environment).launch()
+        if code or self.environment.is_dry_run:
+            return code
+        training = make_budget(self.typed, self.environment)
+        if isinstance(training, Measurement):
+            raise UserError(
+                f"{short_path(self.folder)}: the measurement's metrics.jsonl name no rate; delete its folders"
+            )
+        return training.launch()
 
     def describe(self) -> list[str]:
         return [f"precision = {self.precision}", "updates = follow from the rate, which is measured first"]
@@ -143,7 +150,7 @@ class Measurement(Budget):
         measured = config["identity"]
         model = BertConfig.preset(self.typed["bert_model"], measured["bert_config"]["vocab_size"])
         settings = SimpleNamespace(**self.settings("pretraining", self._flags(phase)))
-        now = {"bert_config": dataclasses.asdict(model), **pick(PretrainingConfig, settings).identity()}
+        now = {"bert_config": model.to_dict(), **pick(PretrainingConfig, settings).identity()}
         if differences := describe_differences({name: measured[name] for name in now}, now):
             raise UserError(
                 f"{short_path(folder)} was measured with other settings ({differences}): name another RESULTS_DIR, "
@@ -177,9 +184,9 @@ class Training(Budget):
 def make_budget(typed: Typed, environment: LaunchEnvironment) -> Budget:
     """The measurement, if it has not been made in the results' folder, else the training."""
     given = {} if typed["dataset"] == ANY else {"DATASET": typed["dataset"]}
-    environment = LaunchEnvironment({**PRESET, **environment.environ, **given})
+    environment = environment.changed({**PRESET, **environment.environ, **given})
     if environment.given("packing") is None and _has_short_texts(environment):
-        environment = LaunchEnvironment({**environment.environ, "PACKING": "1"})
+        environment = environment.changed({**environment.environ, "PACKING": "1"})
     call = Measurement("budget", typed, environment, "adamw", [])
     size = call.micro_batch_size
     rate = _peak_rate(typed["bert_model"], size * FEWEST_MICRO_BATCHES)
@@ -271,10 +278,11 @@ def _peak_rate(bert_model: str, batch: int) -> float:
 
 
 def _measured_rate(run_folder: Path) -> float | None:
-    """Sequences a second of a finished measurement."""
+    """Sequences a second of a finished measurement, the last it has recorded."""
     events = read_events(run_folder)
     rates = [event["throughput_train"] for event in events if event["event"] == "train"]
-    return rates[-1] if rates and events[-1]["event"] == "end" else None
+    is_finished = events and events[-1]["event"] == "end" and events[-1]["reason"] == DONE
+    return rates[-1] if rates and is_finished else None
 
 
 def _describe_text(call: Training, data: PreparedData) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import os
@@ -14,7 +13,7 @@ import pytest
 from bert_tf.base.machine.hardware import GIB
 from bert_tf.bert_config import BertConfig
 from bert_tf.contrib.budget import budget
-from bert_tf.launch import call
+from bert_tf.launch import call, environment
 from bert_tf.memory.plan import Device
 from bert_tf.records.token_file import Shard, TokenizedText, write_tokens
 from bert_tf.settings.declaration import settings_of
@@ -33,6 +32,7 @@ def started(tmp_path, monkeypatch):
 
     class Started(list):
         rate = 100.0
+        reason = "done"
         folder = tmp_path / "run"
 
     calls = Started()
@@ -42,18 +42,18 @@ def started(tmp_path, monkeypatch):
         calls.append(flags)
         folder = Path(flags["model_dir"])
         (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-        rates = {1: {"throughput_train": 1.0}, 2: {"throughput_train": calls.rate}}
+        others = {1: {"throughput_train": 1.0}, 2: {"throughput_train": calls.rate}, 3: {"reason": calls.reason}}
         with open(folder / "metrics.jsonl", "w") as file:
             for number, name in enumerate(("start", "train", "train", "end")):
                 line = {
                     "event": name,
                     "update": 0,
                     "time_unix": 1e9 + 1800 * (3 * len(calls) + number),
-                    **rates.get(number, {}),
+                    **others.get(number, {}),
                 }
                 file.write(json.dumps(line) + "\n")
         settings = {each.name: each.parse(flags[each.name]) for each in PRETRAINING_SETTINGS if each.name in flags}
-        model = dataclasses.asdict(BertConfig.preset(flags["bert_model"], 10))
+        model = BertConfig.preset(flags["bert_model"], 10).to_dict()
         identity = {**PretrainingConfig(**settings).identity(), "bert_config": model}
         (folder / "config.json").write_text(json.dumps({"identity": identity}))
         return 0
@@ -167,6 +167,26 @@ def test_what_cannot_be_done_in_the_hours_is_refused(started, monkeypatch):
     message = r"the 50,000,000 tokens of custom would be read 9,655 times.* prepare more text, or give 37.28 hours"
     refused(message, budget_of, "900 mini")
     assert budget_of("37.28 mini") == 0
+
+
+def test_a_measurement_that_was_stopped_goes_on(started):
+    started.reason = "signal"
+    refused(r"run: the measurement's metrics.jsonl name no rate; delete its folders", budget_of, "1 mini")
+    started.reason = "done"
+    assert budget_of("1 mini") == 0
+    assert [Path(flags["model_dir"]).name for flags in started[2:]] == [
+        *(part.measurement for part in budget.PARTS),
+        *(part.name for part in budget.PARTS),
+    ]
+
+
+def test_the_hours_of_a_start_are_those_of_measurement_and_training(started, monkeypatch):
+    clock = iter(range(0, 36_000, 360))
+    monkeypatch.setattr(environment.time, "monotonic", lambda: next(clock))
+    monkeypatch.setenv("MAX_HOURS", "1")
+    assert budget_of("1 mini") == 0
+    left = [float(flags["max_hours"]) for flags in started]
+    assert left == sorted(left, reverse=True) and len(set(left)) == 4
 
 
 def test_the_rate_of_other_settings_is_not_taken(started, monkeypatch, tmp_path):
