@@ -17,9 +17,13 @@ from bert_tf.batches.data_order import RecordRange
 from bert_tf.batches.instance_set import OPEN_FILES, InstanceSet, find_shards
 from bert_tf.batches.masking import MaskingRules
 from bert_tf.batches.token_set import TokenSet
+from bert_tf.records.manifest import sample_sha256
 from bert_tf.records.schema import RecordSchema
 from bert_tf.records.shard import RecordFile, describe, index_path, load_index
 from bert_tf.records.token_file import TOKENS_SUFFIX
+
+# Of a shard, three times, which its records of some hundred bytes are shorter than.
+_SAMPLE_BYTES = 4096
 
 
 @functools.cache
@@ -66,9 +70,16 @@ class RecordSet(InstanceSet):
                     "use records that were made with the same settings"
                 )
 
+    @functools.cached_property
+    def _samples(self) -> list[str]:
+        """Of each shard; records of the same text with other masks differ in them, by the records' checksums."""
+        return [sample_sha256(path, _SAMPLE_BYTES) for path in self.files]
+
     def fingerprint(self, with_lengths: bool = False) -> str:
         numbers = range(len(self.files))
-        facts: list[object] = [(path.name, number) for path, number in zip(self.files, self.copies[0])]
+        facts: list[object] = [
+            (path.name, number, sample) for path, number, sample in zip(self.files, self.copies[0], self._samples)
+        ]
         if with_lengths:
             lengths = (self._open(number).index.lengths() for number in numbers)
             facts += [hashlib.sha256(of_file.tobytes()).hexdigest() for of_file in lengths]

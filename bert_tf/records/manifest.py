@@ -89,13 +89,18 @@ def describe_input(path: Path, base: Path, sha256: str = "") -> FileEntry:
     name, status = str(resolved.relative_to(resolved_base) if is_inside else resolved), path.stat()
     if sha256:
         return FileEntry(name, status.st_size, sha256)
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        for offset in sorted({0, max(0, status.st_size // 2), max(0, status.st_size - _SAMPLE_BYTES)}):
-            file.seek(offset)
-            digest.update(file.read(_SAMPLE_BYTES))
-    details = {"modified_ns": status.st_mtime_ns, "sample_sha256": digest.hexdigest()}
+    details = {"modified_ns": status.st_mtime_ns, "sample_sha256": sample_sha256(path, _SAMPLE_BYTES)}
     return FileEntry(name, status.st_size, "", details)
+
+
+def sample_sha256(path: Path, num_bytes: int) -> str:
+    """Of so many bytes at a file's beginning, in its middle and at its end."""
+    size, digest = path.stat().st_size, hashlib.sha256()
+    with open(path, "rb") as file:
+        for offset in sorted({0, max(0, size // 2), max(0, size - num_bytes)}):
+            file.seek(offset)
+            digest.update(file.read(num_bytes))
+    return digest.hexdigest()
 
 
 @dataclasses.dataclass(frozen=True)

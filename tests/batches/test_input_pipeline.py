@@ -196,6 +196,14 @@ def test_masking_and_pairs_are_part_of_what_a_run_depends_on(token_dataset, tmp_
     assert open_dataset(other).fingerprint() != data.fingerprint()
 
 
+def test_records_of_the_same_sizes_with_other_contents_are_other_data(tmp_path):
+    """As those that were masked otherwise are."""
+    paths = [write_dataset(tmp_path / name, seed=seed) / "training" for name, seed in (("a", 0), ("same", 0), ("b", 1))]
+    assert len({file.stat().st_size for path in paths for file in path.glob("*_0.tfrecord")}) == 1
+    data, same, other = (RecordSet(str(path), "input_files").fingerprint() for path in paths)
+    assert data == same != other
+
+
 def test_token_files_without_what_lies_beside_them_are_refused(tmp_path):
     folder = write_dataset(tmp_path / "data", data_format="tokens")
     pieces = (folder / "vocab.txt").read_text()

@@ -104,7 +104,7 @@ class PretrainingTask(Task):
             )
 
     def prepare(self, run: Run) -> None:
-        """Compares what the ranks have. Records have no checksum, only sizes and usually a manifest."""
+        """Compares what the ranks have: of records their sizes, samples of them, and usually a manifest."""
         sets = {"data in --input_files": self.instances, "data in --eval_files": self.held_out_instances}
         with run.workers.keep_alive():  # every shard is looked at, which a remote file system may make a long time
             data = {
