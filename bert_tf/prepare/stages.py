@@ -19,7 +19,7 @@ from bert_tf.prepare.corpora import formatting, registry, sample
 from bert_tf.prepare.fetching import download
 from bert_tf.prepare.instances import creating, vocabulary
 from bert_tf.prepare.layout import Layout, task_pool_of
-from bert_tf.prepare.running.stage import Made, Prepared, Stage, manifests_in, read_stage, run_stage
+from bert_tf.prepare.running.stage import Made, Prepared, Stage, has_begun, manifests_in, read_stage, run_stage
 from bert_tf.prepare.sharding import sharding
 from bert_tf.records.manifest import MANIFEST_NAME, FileEntry, Manifest, describe_input, read_manifest
 from bert_tf.settings.preparation import PreparationOptions, command
@@ -129,7 +129,7 @@ def run_create_vocab(options: PreparationOptions, layout: Layout) -> None:
         raise UserError(
             f"vocab_file={output}: create_vocab makes no tokenizer.json, but a vocab.txt or a .model; name one"
         )
-    if output.exists() and not manifest_path.exists():
+    if output.exists() and not has_begun(manifest_path):
         raise UserError(
             f"vocab_file={output} exists and was not made by --action=create_vocab: name another "
             "file, or use this one as it is"

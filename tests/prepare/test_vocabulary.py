@@ -54,6 +54,11 @@ def test_chinese_from_text_to_token_files(tmp_path):
     ]
     assert len(sentences) == 13 and "“慢一点！”" in sentences and "你喜欢哪一本书？" in sentences
     prep(tmp_path, "create_vocab", "--vocab_size", 600)
+    made = {path: path.read_bytes() for path in tmp_path.glob("vocab/custom/[!.]*")}
+    for path in made.keys() - {tmp_path / "vocab/custom/vocab.txt"}:
+        path.unlink()  # as a kill leaves it behind the vocabulary
+    prep(tmp_path, "create_vocab", "--vocab_size", 600)
+    assert {path: path.read_bytes() for path in made} == made
     prep(tmp_path, "create_token_files")
     folder, manifest = the_manifest(tmp_path)
     assert manifest["counts"]["unknown_share"] == 0

@@ -243,7 +243,7 @@ class Stage:
 
     def _refuse_files_of_others(self) -> None:
         """Raises: UserError where a split's folder holds files although no run has begun here."""
-        if self._shared_prefix or self._is_fetched or self.manifest_path.exists() or self._lock_path.exists():
+        if self._shared_prefix or self._is_fetched or has_begun(self.manifest_path):
             return
         for path in self.folder.glob("*/[!.]*"):
             raise UserError(
@@ -303,6 +303,11 @@ class Stage:
         for path in self.folder.glob(("*" if self._shared_prefix else "**/*") + _TEMPORARY):
             if path.name.lstrip(".").startswith(self._shared_prefix):
                 path.unlink()
+
+
+def has_begun(manifest_path: Path) -> bool:
+    """Whether a stage with this manifest was ever started, so that what lies there may be its own."""
+    return manifest_path.exists() or _beside(manifest_path, ".lock").exists()
 
 
 # What a stage has made: total counts, and its files by split.
