@@ -74,6 +74,13 @@ def test_documents_by_file_line_and_blank_line(tmp_path):
     assert read("line") == ["One is", "wrapped.", "Two.", long_line]
 
 
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", " \r"])
+def test_line_ends_of_texts_in_json_are_those_of_text_files(tmp_path, line_end):
+    text = line_end.join(["A title", "", "It is one,", "wrapped.", " ", "It is two."])
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": text}))
+    assert formatted(tmp_path, tmp_path / "a.jsonl")[0] == ["A title  It is one, wrapped.  It is two."]
+
+
 def test_format_chosen_by_what_is_there(tmp_path):
     def chosen(*names, input_format="auto"):
         paths = [tmp_path / name for name in names]
@@ -116,7 +123,10 @@ def test_packed_json_of_a_folder_and_what_is_not_read_of_it(tmp_path, capsys):
     assert "fields with text that are not read: 'url' (3); --text_column names" in capsys.readouterr().err
     (tmp_path / "texts/b.txt").write_text("It is other text.")
     (tmp_path / "texts/about.json").symlink_to("gone.json")
+    (tmp_path / "texts/README").write_text("It is none.")
+    (tmp_path / "texts/.hidden").write_text("It is none.")
     assert formatted(tmp_path / "b", tmp_path / "texts")[0] == ["It is other text."]
+    assert "texts: not read: 1 .gz, 1 without a suffix (" in capsys.readouterr().err
 
 
 DATA = {

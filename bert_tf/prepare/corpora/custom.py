@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Callable
@@ -73,12 +75,22 @@ def find_inputs(names: Sequence[str]) -> list[Path]:
             inside = next(filter(None, (text_files.find_text_files(path, kind) for kind in kinds)), [])
             remedy = "name the files themselves by --input_files if they have other suffixes"
             files += text_files.require_files(inside, path, ".txt, .jsonl or .parquet file", remedy=remedy)
+            _name_others(path, inside)
         else:
             check_file(path, "give --input_files files or folders, separated by commas; one that holds a comma, alone")
             files.append(path)
     if not files:
         raise UserError("input_files: name text files, or folders of .txt, .jsonl or .parquet files, by commas")
     return list(dict.fromkeys(path.resolve() for path in files))
+
+
+def _name_others(folder: Path, inside: Sequence[Path]) -> None:
+    """Says of which suffixes there are files in the folder that are not read."""
+    names = (path.relative_to(folder) for path in {*folder.rglob("*")} - {*inside} if path.is_file())
+    visible = (name for name in names if not any(part.startswith(".") for part in name.parts))
+    if others := Counter(name.suffix.lower() or "without a suffix" for name in visible):
+        counts = ", ".join(f"{count:,} {suffix}" for suffix, count in sorted(others.items()))
+        print_beside_bars(f"{folder}: not read: {counts} (a file is if --input_files names it)")
 
 
 def choose_formats(input_format: str, paths: Sequence[Path], read_lines: ReadLines) -> dict[Path, str]:
@@ -212,7 +224,7 @@ def _json_documents(lines: Iterator[str], field: str, unread: UnreadFields) -> I
 
 def _paragraphs(document: str) -> Iterator[str]:
     """Joins hard-wrapped lines; a blank line ends a paragraph, and a line too long to be wrapped is one."""
-    lines = document.split("\n")
+    lines = map(str.strip, io.StringIO(document, newline=None))  # line ends as in text files
     for is_long, group in itertools.groupby(lines, lambda line: len(line) > LONGEST_WRAPPED_LINE if line else None):
         if is_long:
             yield from group
