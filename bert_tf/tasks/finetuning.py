@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, ClassVar, NamedTuple
 
-import numpy as np
-
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import write_text
 from bert_tf.bert_config import BertConfig
@@ -19,7 +17,7 @@ from bert_tf.interchange.heads import Head
 from bert_tf.memory.plan import Workload
 from bert_tf.settings.programs import FinetuningOptions
 from bert_tf.settings.training import FinetuningConfig
-from bert_tf.tasks.rows import CACHE_VERSION, Arrays, TaskRows, cached_arrays, content_key
+from bert_tf.tasks.rows import CACHE_VERSION, Arrays, Outputs, TaskRows, cached_arrays, content_key
 from bert_tf.tasks.task import Facts, Run, Task
 
 if TYPE_CHECKING:
@@ -45,7 +43,6 @@ _RECORDED = (
     *("strip_accents", "dllog_path", "continue_with_changes", "allow_missing_weights"),
 )
 
-Outputs = Sequence[np.ndarray]  # of a model, for rows: each [F, ...]
 # The rows of what was typed, as `FinetuningTask.rows_of` makes them, and the model's outputs for them.
 Ask = Callable[[Any], tuple[Any, Outputs]]
 

@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Callable
 
-import numpy as np
-
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_folder
 from bert_tf.base.tensorflow import keras
@@ -30,6 +28,7 @@ from bert_tf.run.telemetry import Telemetry
 from bert_tf.settings.training import AUTO, BatchSplit, TrainingConfig, compute_dtype
 from bert_tf.tasks.finetuning import FinetuningTask
 from bert_tf.tasks.predict import Predictor
+from bert_tf.tasks.rows import Outputs
 from bert_tf.tasks.task import Facts, Run, Task
 from bert_tf.tasks.weights import load_trained_weights
 from bert_tf.training.evaluation import Evaluation
@@ -146,7 +145,7 @@ def converse(job: Job, workers: Workers) -> None:
     task: FinetuningTask = job.task
 
     def answer(_: keras.Model, predictor: Predictor, *__: Any) -> None:
-        def ask(content: Any) -> tuple[Any, tuple[np.ndarray, ...]]:
+        def ask(content: Any) -> tuple[Any, Outputs]:
             """Says if many of the tokens are unknown."""
             rows = task.rows_of(content)
             unknown = task.tokenizer.count_unknown(rows.tokens)

@@ -1,9 +1,10 @@
 """Prediction: runs a model over all rows of a task, on all ranks, in batches of rows of similar length.
 
 Most rows are shorter than the longest one, and the model also computes padding. So rows are sorted by length, and a
-batch is padded to one of a few lengths, for each of which the model is compiled.
+batch is padded to one of a few lengths, for each of which the model is compiled. Outputs of padding are not kept, so
+that the memory follows from the text, whatever the greatest length.
 
-Shapes: F rows, S positions of the longest row, B rows of a batch, L positions of its rows.
+Shapes: F rows, S positions of the longest row, T tokens of all rows, B rows of a batch, L positions of its rows.
 """
 
 from __future__ import annotations
@@ -19,14 +20,12 @@ from bert_tf.base.progress import Progress
 from bert_tf.base.tensorflow import keras, tf
 from bert_tf.interchange.saved_model import INPUTS
 from bert_tf.ranks.workers import Workers
-from bert_tf.tasks.rows import TaskRows
+from bert_tf.tasks.rows import ByToken, Outputs, TaskRows
 
 # Lengths are multiples of this: tensor cores and vector units want multiples of at least 8.
 _LENGTH_STEP = 16
 # The cost of tracing or compiling a model for one more length, in rows of the greatest length, by XLA scope.
 ROWS_PER_COMPILATION = {"step": 2048, "blocks": 32, "off": 16}
-# The logit of a position after a row's last token: a model may compute one there or not, by the length of its batch.
-NO_LOGIT = -np.inf
 # The percentiles of the batches' latency that are shown, as by NVIDIA's programs.
 _CONFIDENCES = (50, 90, 95, 99, 100)
 
@@ -36,7 +35,7 @@ Compute = Callable[[dict[str, tf.Tensor]], Sequence[tf.Tensor]]
 class Predicted(NamedTuple):
     """Outputs of a model over all rows, and how long this rank's batches took."""
 
-    outputs: tuple[np.ndarray, ...]  # each [F, ...]
+    outputs: Outputs
     batch_secs: list[float]  # without the first batch of each length, which includes compilation
     global_batch_size: int
 
@@ -78,7 +77,7 @@ class Predictor:
       compute: as returned by `compile_model`.
       max_length: S.
       batch_size: B, of one rank.
-      by_position: whether the outputs are [B, L, ...], logits of each position, `NO_LOGIT` after a row's tokens.
+      by_position: whether the outputs are [B, L, ...], of each position.
       rows_per_compilation: the cost of one more length, in rows of S positions; None: always S, for a model that takes
         no other length.
     """
@@ -123,33 +122,40 @@ class Predictor:
                     if batch > 0:  # the first one includes compilation
                         batch_secs.append(time.perf_counter() - started)
                     progress.update(1)
-        outputs = []
-        for mine in map(np.concatenate, zip(*results)):
-            shape = mine.shape[1:]
-            everyone = workers.gather(mine.ravel()).reshape(workers.size, len(order), batch_size, *shape)
-            output = np.empty([len(rows.num_tokens), *shape], mine.dtype)
-            output[order.ravel()] = everyone.swapaxes(0, 1).reshape(-1, *shape)
-            outputs.append(output)
-        return Predicted(tuple(outputs), batch_secs, batch_size * workers.size)
+        numbers_of_ranks = order.reshape(len(order), workers.size, batch_size).swapaxes(0, 1).reshape(workers.size, -1)
+        outputs = tuple(self._gather(parts, numbers_of_ranks, rows) for parts in zip(*results))
+        return Predicted(outputs, batch_secs, batch_size * workers.size)
 
-    def predict_each(self, rows: TaskRows) -> tuple[np.ndarray, ...]:
+    def _gather(
+        self, parts: Sequence[np.ndarray], numbers_of_ranks: np.ndarray, rows: TaskRows
+    ) -> np.ndarray | ByToken:
+        """An output of all rows, of which each rank has, in `parts`, those with its numbers."""
+        sizes = rows.num_tokens if self.by_position else np.ones(len(rows.num_tokens), np.int64)
+        begins = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        num_values = sizes[numbers_of_ranks].sum(axis=1)
+        mine = np.concatenate(parts)
+        shape, missing = mine.shape[1:], num_values.max() - len(mine)
+        filled = np.pad(mine, [(0, missing), *[(0, 0)] * len(shape)]) if missing else mine  # all ranks send as many
+        values = np.empty([begins[-1], *shape], mine.dtype)
+        for numbers, num, theirs in zip(numbers_of_ranks, num_values, self.workers.gather(filled.ravel())):
+            ends = np.cumsum(sizes[numbers])
+            places = np.arange(num) + np.repeat(begins[numbers] - ends + sizes[numbers], sizes[numbers])
+            values[places] = theirs.reshape(-1, *shape)[:num]
+        return ByToken(values, begins) if self.by_position else values
+
+    def predict_each(self, rows: TaskRows) -> Outputs:
         """The outputs for a few rows, one after the other."""
-        each = (self._compute(rows, np.array([row]), self.max_length) for row in range(len(rows.num_tokens)))
-        return tuple(map(np.concatenate, zip(*each)))
+        numbers = np.arange(len(rows.num_tokens))
+        each = [self._compute(rows, numbers[row : row + 1], self.max_length) for row in numbers]
+        return tuple(self._gather(parts, numbers[None], rows) for parts in zip(*each))
 
     def _compute(self, rows: TaskRows, numbers: np.ndarray, length: int) -> list[np.ndarray]:
-        """The outputs for the rows `numbers` [B], of which no token is beyond `length`."""
+        """The outputs for the rows `numbers` [B], of which no token is beyond `length`; or for all of their tokens."""
         inputs = rows.batch(numbers)
         features = {name: tf.constant(inputs[name][..., :length]) for name in INPUTS}
-        outputs = [output.numpy() for output in self.compute(features)]
-        if not self.by_position:
-            return outputs
-        is_token_BxS = np.arange(self.max_length) < rows.num_tokens[numbers][:, None]
-        whole = []
-        for output in outputs:
-            whole.append(np.full([*is_token_BxS.shape, *output.shape[2:]], NO_LOGIT, output.dtype))
-            whole[-1][is_token_BxS] = output[is_token_BxS[:, :length]]
-        return whole
+        is_token_BxL = np.arange(length) < rows.num_tokens[numbers][:, None]
+        chosen = is_token_BxL if self.by_position else ...
+        return [output.numpy()[chosen] for output in self.compute(features)]
 
     def speed(self) -> dict[str, float]:
         """As `Predicted.speed`, of all that was predicted at the latest update."""

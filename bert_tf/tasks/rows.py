@@ -8,6 +8,7 @@ Shapes: F rows or texts, S positions of the longest row, T tokens of all rows.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import io
 import sys
@@ -46,6 +47,30 @@ class TaskRows(Protocol):
         A row of N sequences that belong together has inputs [..., N, S], and the tokens of its longest.
         """
         ...
+
+
+@dataclasses.dataclass(frozen=True)
+class ByToken:
+    """What a model computes for each token of rows, one row's after the other's.
+
+    Attributes:
+      values: [T, ...].
+      begins: int64 [F + 1], where each row's begin, and T.
+    """
+
+    values: np.ndarray
+    begins: np.ndarray
+
+    def __getitem__(self, row: int) -> np.ndarray:
+        """Those of a row's tokens."""
+        return self.values[self.begins[row] : self.begins[row + 1]]
+
+    def at(self, rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        """[N, ...]: those of the tokens at N positions of so many rows."""
+        return self.values[self.begins[rows] + positions]
+
+
+Outputs = Sequence[Any]  # of a model, for rows: arrays [F, ...], or `ByToken`
 
 
 def tokenize_texts(texts: Sequence[str], tokenizer: Tokenizer, *, show_progress: bool) -> tuple[np.ndarray, np.ndarray]:

@@ -11,7 +11,7 @@ from bert_tf.interchange.heads import SPANS, TOKENS
 from bert_tf.interchange.initialise import find_weights
 from bert_tf.model.heads import PretrainingModel, SpanModel
 from bert_tf.ranks.workers import Workers
-from bert_tf.tasks.predict import NO_LOGIT, Predicted, Predictor
+from bert_tf.tasks.predict import Predicted, Predictor
 from bert_tf.tasks.weights import find_trained_weights, load_trained_weights
 from tests.exported import write_run
 from tests.refusals import refused
@@ -66,13 +66,14 @@ def test_every_row_once_in_order_with_few_shapes(num_rows, batch_size):
     compute = Echo()
     made = predictor(compute, batch_size)
     predicted = made.compute_all(rows_of(num_rows))
-    for output, factor in zip(predicted.outputs, (2, 3)):
-        is_token = np.arange(MAX_LENGTH) < NUM_TOKENS[:num_rows, None]
-        expected = np.where(is_token, factor * (np.arange(num_rows)[:, None] + 1.0), 0)
-        np.testing.assert_array_equal(np.where(output == NO_LOGIT, 0, output), expected)
-        assert (output[is_token] != NO_LOGIT).all() and (output[~is_token] == NO_LOGIT).all(), "padding has no say"
-        one_by_one = predictor(Echo(), batch_size).predict_each(rows_of(min(2, num_rows)))
-        np.testing.assert_array_equal(output[:2], one_by_one[factor - 2])
+    one_by_one = predictor(Echo(), batch_size).predict_each(rows_of(min(2, num_rows)))
+    for output, few, factor in zip(predicted.outputs, one_by_one, (2, 3)):
+        expected = np.repeat(factor * (np.arange(num_rows) + 1.0), NUM_TOKENS[:num_rows])
+        np.testing.assert_array_equal(output.values, expected)  # and nothing of the padding
+        np.testing.assert_array_equal(few.values, expected[: len(few.values)])
+        for row in {0, num_rows - 1}:
+            assert output[row].tolist() == [factor * (row + 1.0)] * NUM_TOKENS[row]
+            np.testing.assert_array_equal(output.at(np.array([row]), np.array([2])), output[row][2:3])
     lengths = [length for length, _ in made.batches(NUM_TOKENS[:num_rows])]
     assert set(compute.shapes) == {(batch_size, length) for length in lengths}
     assert len(predicted.batch_secs) == len(compute.shapes) - len(lengths)
@@ -88,20 +89,26 @@ def test_what_was_predicted_last_is_kept_until_the_next_update():
     assert made.predict("dev", rows, 4) is not first and len(compute.shapes) == 3 * num_computed
 
 
+@pytest.mark.parametrize("by_position", [False, True])
 @pytest.mark.parametrize("num_rows, batch_size, size", [(500, 7, 3), (11, 2, 3), (2, 4, 2)])
-def test_ranks_together_compute_every_row(num_rows, batch_size, size):
-    def outputs_of(ranks):
-        first_ids = lambda features: [tf.cast(features["input_ids"][:, 0], tf.float32)]  # noqa: E731
-        return predictor(first_ids, batch_size, ranks, by_position=False).compute_all(rows_of(num_rows)).outputs
+def test_ranks_together_compute_every_row(num_rows, batch_size, size, by_position):
+    def output_of(ranks):
+        def ids(features):
+            ids = tf.cast(features["input_ids"], tf.float32)
+            return [ids if by_position else ids[:, 0]]
+
+        [output] = predictor(ids, batch_size, ranks, by_position=by_position).compute_all(rows_of(num_rows)).outputs
+        return output.values if by_position else output
 
     sent = [[] for _ in range(size)]
     for rank in range(size):
-        outputs_of(OneOf(rank, size, sent[rank]))
+        output_of(OneOf(rank, size, sent[rank]))
     for vectors in zip(*sent):
         assert len({len(vector) for vector in vectors}) == 1  # all ranks alike, or gathering would hang
     together, gathered = OneOf(0, size, []), iter(zip(*sent))
     together.gather = lambda _: np.stack(next(gathered))
-    np.testing.assert_array_equal(*outputs_of(together), np.arange(num_rows) + 1)
+    times = NUM_TOKENS[:num_rows] if by_position else 1
+    np.testing.assert_array_equal(output_of(together), np.repeat(np.arange(num_rows) + 1, times))
 
 
 def test_lengths_save_positions_and_are_few():

@@ -16,8 +16,9 @@ from bert_tf.contrib.choices.settings import SETTINGS, ChoiceOptions
 from bert_tf.interchange.heads import CHOICES
 from bert_tf.memory.plan import Workload
 from bert_tf.settings.training import FinetuningConfig
-from bert_tf.tasks.finetuning import PREDICT, TRAIN, Ask, Conclusion, FinetuningTask, Outputs
+from bert_tf.tasks.finetuning import PREDICT, TRAIN, Ask, Conclusion, FinetuningTask
 from bert_tf.tasks.prompt import typed_lines
+from bert_tf.tasks.rows import Outputs
 from bert_tf.tasks.scores import mean_loss, probabilities, shown_probabilities, tsv
 from bert_tf.tasks.task import Facts
 

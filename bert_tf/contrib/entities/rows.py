@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_tf.tasks.rows import TextRows, join_parts, tokenize_texts
+from bert_tf.tasks.rows import ByToken, TextRows, join_parts, tokenize_texts
 from bert_tf.text.vocabulary import Tokenizer
 
 NO_LABEL = -1
@@ -41,9 +41,9 @@ class EntityRows(NamedTuple):
     def has_piece_W(self) -> np.ndarray:
         return self.rows_W >= 0
 
-    def token_logits(self, logits_FxSxC: np.ndarray) -> np.ndarray:
+    def token_logits(self, logits_C: ByToken) -> np.ndarray:
         """[K, C]: those of the tokens that have a piece."""
-        return logits_FxSxC[self.rows_W[self.has_piece_W], self.positions_W[self.has_piece_W]]
+        return logits_C.at(self.rows_W[self.has_piece_W], self.positions_W[self.has_piece_W])
 
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """The model's inputs and targets for the rows numbered `rows` (any shape [...]).

@@ -26,8 +26,9 @@ from bert_tf.contrib.entities.rows import EntityRows, make_entity_rows
 from bert_tf.contrib.entities.settings import SETTINGS, EntityOptions
 from bert_tf.interchange.heads import TOKENS
 from bert_tf.settings.training import FinetuningConfig
-from bert_tf.tasks.finetuning import PREDICT, TRAIN, Ask, Conclusion, FinetuningTask, Outputs
+from bert_tf.tasks.finetuning import PREDICT, TRAIN, Ask, Conclusion, FinetuningTask
 from bert_tf.tasks.prompt import typed_lines
+from bert_tf.tasks.rows import Outputs
 from bert_tf.tasks.scores import mean_loss, probabilities
 from bert_tf.tasks.task import Facts
 from bert_tf.text.basic_tokenizer import Casing, spans_of_words

@@ -12,13 +12,13 @@ import numpy as np
 from bert_tf.base.errors import UserError
 from bert_tf.interchange.heads import TEXTS
 from bert_tf.settings.training import FinetuningConfig
-from bert_tf.tasks.finetuning import EVAL, PREDICT, TRAIN, USES, Conclusion, FinetuningTask, Outputs
+from bert_tf.tasks.finetuning import EVAL, PREDICT, TRAIN, USES, Conclusion, FinetuningTask
 from bert_tf.tasks.glue.metrics import describe_predictions, score
 from bert_tf.tasks.glue.read import Examples, check_variety, find_labels, read_examples, targets
 from bert_tf.tasks.glue.settings import SETTINGS, ClassifierOptions
 from bert_tf.tasks.glue.tasks import CUSTOM, TextTask, custom_task, find_files, find_task
 from bert_tf.tasks.records import about
-from bert_tf.tasks.rows import TextRows, make_text_rows
+from bert_tf.tasks.rows import Outputs, TextRows, make_text_rows
 from bert_tf.tasks.task import Facts
 
 

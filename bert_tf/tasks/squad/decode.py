@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_tf.base.progress import Progress
+from bert_tf.tasks.rows import ByToken
 from bert_tf.tasks.scores import probabilities
 from bert_tf.tasks.squad.examples import Example
 from bert_tf.tasks.squad.features import Windows
@@ -56,8 +57,8 @@ _NO_SPAN = {"empty": _Span(0, 0, 0, 0.0, 0.0)}
 def decode(
     examples: Sequence[Example],
     features: Windows,
-    start_logits: np.ndarray,
-    end_logits: np.ndarray,
+    start_logits: ByToken,
+    end_logits: ByToken,
     settings: DecodeSettings,
     *,
     show_progress: bool = False,
@@ -66,7 +67,7 @@ def decode(
 
     Args:
       features: made for prediction (`is_training=False`) from `examples`.
-      start_logits, end_logits: float [F, S] for the rows of `features`.
+      start_logits, end_logits: float, for the rows of `features`.
     """
     decoded = Decoded({}, {}, {})
     # The windows of a question are adjacent, and in the order of the questions.
@@ -80,7 +81,7 @@ def decode(
             spans += _admissible_spans(features, window, start_logits, end_logits, settings)
         null = None
         if settings.version_2_with_negative:
-            nulls = [_Span(w, 0, 0, float(start_logits[w, 0]), float(end_logits[w, 0])) for w in windows]
+            nulls = [_Span(w, 0, 0, float(start_logits[w][0]), float(end_logits[w][0])) for w in windows]
             null = min(nulls, key=lambda span: span.score)
             spans.append(null)
         spans.sort(key=lambda span: span.score, reverse=True)
@@ -97,7 +98,7 @@ def decode(
 
 
 def _admissible_spans(
-    features: Windows, window: int, start_logits: np.ndarray, end_logits: np.ndarray, settings: DecodeSettings
+    features: Windows, window: int, start_logits: ByToken, end_logits: ByToken, settings: DecodeSettings
 ) -> list[_Span]:
     """Pairs of the n best starts and ends of a window that can be answers, in descending order of
     the start's logit, then the end's."""
@@ -113,8 +114,8 @@ def _admissible_spans(
             window,
             int(starts[i]),
             int(ends[j]),
-            float(start_logits[window, starts[i]]),
-            float(end_logits[window, ends[j]]),
+            float(start_logits[window][starts[i]]),
+            float(end_logits[window][ends[j]]),
         )
         for i, j in pairs
     ]

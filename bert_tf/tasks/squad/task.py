@@ -14,9 +14,10 @@ from bert_tf.base.files import check_file, decoded_lines
 from bert_tf.interchange.heads import SPANS
 from bert_tf.settings.declaration import pick, settings_of
 from bert_tf.settings.training import FinetuningConfig
-from bert_tf.tasks.finetuning import EVAL, TRAIN, Ask, Conclusion, FinetuningTask, Outputs, files_of_mode
+from bert_tf.tasks.finetuning import EVAL, TRAIN, Ask, Conclusion, FinetuningTask, files_of_mode
 from bert_tf.tasks.prompt import typed_lines
 from bert_tf.tasks.records import about
+from bert_tf.tasks.rows import Outputs
 from bert_tf.tasks.squad.decode import decode
 from bert_tf.tasks.squad.examples import NAME_A_FILE, Example, read_examples, require_answers, sound_answers
 from bert_tf.tasks.squad.features import Windows, count_unreachable, make_windows
