@@ -8,14 +8,21 @@ from collections.abc import Iterator
 from bert_tf.base.errors import UserError
 
 
-def typed_lines(prompt: str) -> Iterator[str]:
-    """Lines from stdin, up to an empty line or the end. A terminal shows the prompt; a pipe needs none."""
+def typed_lines(prompt: str, *, are_last: bool = False) -> Iterator[str]:
+    """Lines from stdin, up to an empty line or the end. A terminal shows the prompt; a pipe needs none.
+
+    If they `are_last`, empty lines of a pipe end nothing: they part its paragraphs.
+    """
     try:
         while True:
-            if sys.stdin.isatty():
+            is_terminal = sys.stdin.isatty()
+            if is_terminal:
                 print(prompt, end="", flush=True)
-            if not (line := sys.stdin.readline().strip()):
+            if not (line := sys.stdin.readline()):
                 return
-            yield line
+            if text := line.strip():
+                yield text
+            elif is_terminal or not are_last:
+                return
     except UnicodeDecodeError as error:
         raise UserError(f"what was typed is not {error.encoding.upper()}; type or convert it to that") from None

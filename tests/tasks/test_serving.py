@@ -159,10 +159,20 @@ def test_questions_at_a_prompt(trained, predicted, tmp_path, monkeypatch, capsys
         for entry in nbest[question["id"]][:4]:
             assert f"{entry['probability']:7.3f}  {entry['text'] or '(no answer)'}" in out
     assert out.count("null odds") == 2
-    # The text can be typed first; an empty line ends.
-    out = ask("Anna was born", "in Rome.", "", "Where was Anna born?", "", "never read")
-    assert out.count("null odds") == 1
+    # The text can be typed first; an empty line ends it.
+    out = ask("Anna was born", "in Rome.", "", "Where was Anna born?", "", "Who was?")
+    assert out.count("null odds") == 2
     refused("^what was typed: the text is empty", ask)
+
+
+@pytest.mark.parametrize("is_terminal, are_last, read", [(False, True, 3), (False, False, 1), (True, True, 1)])
+def test_an_empty_line_ends_what_is_typed_at_a_terminal_or_before_something_else(
+    monkeypatch, is_terminal, are_last, read
+):
+    lines = io.StringIO("one\n\ntwo\n \nthree")
+    lines.isatty = lambda: is_terminal
+    monkeypatch.setattr(sys, "stdin", lines)
+    assert list(typed_lines("", are_last=are_last)) == ["one", "two", "three"][:read]
 
 
 def test_what_is_typed_or_named_must_be_text(tmp_path, monkeypatch):

@@ -77,7 +77,7 @@ class ChoiceTask(FinetuningTask):
 
     def converse(self, ask: Ask) -> None:
         """Chooses among the lines after each line of context."""
-        for context in typed_lines("\nContext (an empty line ends): "):
+        for context in typed_lines("\nContext (an empty line ends): ", are_last=True):
             if choices := list(typed_lines("Choice (an empty line ends them): ")):
                 _, [scores_1xN] = ask([Question(context, choices, None)])
                 for value, choice in sorted(zip(-probabilities(scores_1xN)[0], choices)):

@@ -25,6 +25,8 @@ from bert_tf.tasks.records import JSON_SUFFIXES, about, as_text, json_objects
 
 NAME_A_FILE = "name a file with a token and its label in each line, or JSON lines"
 _DOCUMENT, _COMMENT = "-DOCSTART-", "#"
+# Of a token, or of those that a contraction stands for, or of an omitted one.
+_NUMBER = re.compile(r"\d+([-.]\d+)?")
 _NAMED_COMMENT = re.compile(r"#\s*\S+ = ")
 _TAGS = ("ner_tags", "tags")
 
@@ -107,9 +109,9 @@ def read_sentences(
 
 
 def _are_numbered(sentences: list[list[_Token]]) -> bool:
-    """Whether the first column counts, as in CoNLL-U and GermEval's files, where the labels are not in the last one."""
+    """Whether the first column counts, as in CoNLL-U (3-4 is a range there) and GermEval's files, or pandas' index."""
     return any(len(tokens) > 1 for tokens in sentences) and all(
-        token.text == str(number) for tokens in sentences for number, token in enumerate(tokens, 1)
+        _NUMBER.fullmatch(token.text) for tokens in sentences for token in tokens
     )
 
 

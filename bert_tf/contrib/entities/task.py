@@ -145,7 +145,7 @@ class EntityTask(FinetuningTask):
 
     def converse(self, ask: Ask) -> None:
         """Shows the entities in each sentence."""
-        for text in typed_lines("\nSentence (an empty line ends): "):
+        for text in typed_lines("\nSentence (an empty line ends): ", are_last=True):
             print("\n".join(self._entities_in(text, ask)) or "(no entity)", flush=True)
 
     def _entities_in(self, text: str, ask: Ask) -> Iterator[str]:

@@ -74,7 +74,7 @@ def read_examples(
     if task.is_custom and path.suffix.lower() in JSON_SUFFIXES:
         if quoting or task.columns:
             raise UserError(f"{path} holds JSON, which has its own quotes and names; leave --quoting and --columns out")
-        names, records, note = columns, _json_records(path, task, columns, unread), ""
+        names, records, note = [*columns, _INDEX_COLUMNS[0]], _json_records(path, task, columns, unread), ""
     else:
         records, note = _table(path, task, quoting)
         columns = [column.lower() for column in columns]
@@ -115,7 +115,8 @@ def _collect(
             continue
         for column, value in zip(read, [*texts, *label]):
             column.append(value)
-        numbers.append(str(len(lines)) if index is None or index in positions else fields[index])
+        given = None if index is None or index in positions else fields[index]
+        numbers.append(str(len(lines)) if given is None else given)
         lines.append(line)
         num_broken += len(raw) > 1
     counts = {
@@ -134,8 +135,10 @@ def _collect(
 
 def _json_records(path: Path, task: TextTask, columns: Sequence[str], unread: UnreadFields) -> Iterator[Record]:
     for line, content in json_objects(path):
-        unread.add(content, {*columns, task.label_column or ""})  # labels are not read to predict, and are no text
-        yield Record(line, [content.get(column) for column in columns])
+        # Labels are not read to predict, and are no text.
+        unread.add(content, {*columns, *_INDEX_COLUMNS, task.label_column or ""})
+        index = next((" ".join(str(content[name]).split()) for name in _INDEX_COLUMNS if name in content), None)
+        yield Record(line, [*map(content.get, columns), index])
 
 
 def _table(path: Path, task: TextTask, quoting: str | None) -> tuple[Iterator[Record], str]:

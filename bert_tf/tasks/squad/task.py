@@ -151,7 +151,7 @@ class SquadTask(FinetuningTask):
         if not text:
             text = " ".join(typed_lines("Text (an empty line ends): "))
             _check_text(text, "what was typed")
-        for question in typed_lines("\nQuestion (an empty line ends): "):
+        for question in typed_lines("\nQuestion (an empty line ends): ", are_last=True):
             print("\n".join(self._answers_to(question, text, ask)), flush=True)
 
     def _answers_to(self, question: str, text: str, ask: Ask) -> Iterator[str]:

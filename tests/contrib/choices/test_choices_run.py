@@ -136,7 +136,7 @@ def test_export_scores_single_choices(finished, data, tmp_path):
 
 
 def test_choosing_at_a_prompt(finished, data, tmp_path, monkeypatch, capsys):
-    lines = ["anna sees the lamp .", "who likes bob", "who likes table", "", "one context", "", "", "never read"]
+    lines = ["anna sees the lamp .", "who likes bob", "who likes table", "", "one context", "", ""]
     chat = job(data, tmp_path / "run", **jobs.from_checkpoint(finished, predict_file=None))
     said = jobs.typed(chat, lines, monkeypatch, capsys)[-2:]
     found = [re.fullmatch(r"  (0\.\d{3})  (who likes (?:bob|table))", line).groups() for line in said]

@@ -147,6 +147,8 @@ GERMEVAL = "# web\n1\tFC\tB-ORG\tO\n2\tAarau\tI-ORG\tB-LOC\n\n1\tso\tO\tO\n"
     [
         ("\n\n-DOCSTART-\tO\n", "a.tsv holds no sentence that can be used"),
         (GERMEVAL, "a.tsv: the first column numbers the tokens, .* in GermEval's files: cut -f2,3 a.tsv > OUT"),
+        ("0\tFC\tB-ORG\n1\tAarau\tO\n\n2\tso\tO\n", "a.tsv: the first column numbers the tokens"),
+        ("1\tIm\tO\n1-2\tIm\tO\n2\tHof\tO\n", "a.tsv: the first column numbers the tokens"),
         ("a\tS-X\n\nb\tO\nc\tU-Y\n", r"a.tsv mixes IOBES and BILOU .'S-X' in line 1, 'U-Y' in line 4."),
         ("a\tB-X\nb\tM-X\nc\tL-X\n", "a.tsv mixes IOBES and BILOU .'M-X' in line 2, 'L-X' in line 3."),
     ],

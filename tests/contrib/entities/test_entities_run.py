@@ -107,7 +107,7 @@ def test_a_classifier_goes_on_with_its_order_of_labels_or_is_made_anew(finished,
 def test_entities_at_a_prompt(finished, data, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(EntityTask, "labels_of", lambda self, rows, _: ["B-P", "O", "B-T", "I-T", "O"])
     chat = job(data, tmp_path / "run", **jobs.from_checkpoint(finished, predict_file=None))
-    said = jobs.typed(chat, ["\u200d", "Anna buys lamp-chair", "", "never read"], monkeypatch, capsys)
+    said = jobs.typed(chat, ["\u200d", "", "Anna buys lamp-chair"], monkeypatch, capsys)
     patterns = (r"\(no entity\)", r"  0\.\d{3}  P: Anna", r"  0\.\d{3}  T: lamp-")
     assert all(map(re.fullmatch, patterns, said[-3:]))
 
