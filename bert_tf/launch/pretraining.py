@@ -129,9 +129,10 @@ class Pretraining(Call):
     def has_weights(self, phase: Phase) -> bool:
         """Whether there is an undamaged checkpoint after the phase's last update, or after its EARLY_STOPPING."""
         checkpoints = find_checkpoints(self.run_folder(phase) / "checkpoints")
-        newest = max(checkpoints, default=0)
-        is_last = newest >= phase.num_updates or (newest and self._end_of(phase) == CONVERGED)
-        return bool(is_last) and find_damage(checkpoints[newest]) is None
+        newest = max(checkpoints, default=None)
+        if newest is None or (newest < phase.num_updates and self._end_of(phase) != CONVERGED):
+            return False
+        return find_damage(checkpoints[newest]) is None
 
     def is_finished(self, phase: Phase) -> bool:
         """Whether its run has also recorded its end, which comes after the evaluation and the files for others."""
