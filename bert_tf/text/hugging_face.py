@@ -82,11 +82,12 @@ class FolderSettings(NamedTuple):
     strip_accents: bool | None = None
     tokenize_chinese_chars: bool | None = None
     added: tuple[tuple[str, str], ...] = ()  # tokens that are no part of vocab.txt, and their ids
+    special: tuple[str, ...] = ()  # markers besides BERT's, with the ids that they have in the vocabulary, or new ones
 
     @property
     def needs_library(self) -> bool:
         """Whether they ask for what Google's rules cannot do."""
-        has_own_tokens = any(token not in SPECIAL_TOKENS for token, _ in self.added)
+        has_own_tokens = any(token not in SPECIAL_TOKENS for token in (*dict(self.added), *self.special))
         return has_own_tokens or not self.splits_ideographs
 
     @property
@@ -123,7 +124,11 @@ def read_settings(folder: Path) -> FolderSettings:
                 rule = " or ".join(supported)
                 raise _other_tokenizer(f"{folder / file}: {setting}={value!r:.40}: only {rule} is supported")
     casing = {setting: settings.get(setting) for setting in _CASING_SETTINGS}
-    return FolderSettings(name, **casing, added=_read_added(folder, settings.get("added_tokens_decoder")))
+    decoder = settings.get("added_tokens_decoder")
+    # As in transformers, which reads the names' own file where there is no decoder.
+    sources = [(SETTINGS, settings), *([] if decoder else [(_SPECIAL_NAMES, special_names)])]
+    special = [_read_special(folder / file, content) for file, content in sources]
+    return FolderSettings(name, **casing, added=_read_added(folder, decoder), special=next(filter(None, special), ()))
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -147,8 +152,20 @@ def _read_added(folder: Path, decoder: Any) -> tuple[tuple[str, str], ...]:
     return tuple((token, str(number)) for token, number in added)
 
 
-def _check_added(pipeline: tokenizers.Tokenizer, settings: FolderSettings, source: str) -> None:
-    """Raises: UserError if a folder's settings add a token that its pipeline does not have as an added one."""
+def _read_special(file: Path, content: Mapping[str, Any]) -> tuple[str, ...]:
+    """The markers that are listed beside BERT's own."""
+    listed = content.get("additional_special_tokens") or content.get("extra_special_tokens") or ()
+    tokens = listed.values() if isinstance(listed, Mapping) else listed
+    names = [token.get("content") if isinstance(token, Mapping) else token for token in tokens]
+    found = tuple(name for name in names if isinstance(name, str) and name)
+    if len(found) < len(names):
+        raise UserError(f"{file}: a special token has no content; {_REMEDY}")
+    return found
+
+
+def _add_tokens(pipeline: tokenizers.Tokenizer, settings: FolderSettings, source: str) -> None:
+    """Raises: UserError if a folder's settings add another token that its pipeline does not have as an added one."""
+    pipeline.add_special_tokens(list(settings.special))
     known = {token.content: str(number) for number, token in pipeline.get_added_tokens_decoder().items()}
     for token, number in settings.added:
         if known.get(token) != number:
@@ -353,7 +370,7 @@ def open_vocabulary(
     """What `transformers` makes of a vocab.txt. Raises: UserError if the folder adds tokens to it."""
     pipeline = wordpiece_pipeline(ids_of(pieces), casing, split_ideographs=settings.splits_ideographs)
     source = str(folder or "vocab.txt")
-    _check_added(pipeline, settings, source)
+    _add_tokens(pipeline, settings, source)
     return HuggingFaceTokenizer(pipeline, source)
 
 
@@ -370,7 +387,7 @@ def open_json(path: Path, settings: FolderSettings = FolderSettings()) -> Huggin
         pipeline = tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises no narrower class
         raise UserError(f"{path} is no tokenizer of Hugging Face's ({error}); {_REMEDY}") from None
-    _check_added(pipeline, settings, str(path))
+    _add_tokens(pipeline, settings, str(path))
     normalizer = pipeline.normalizer
     is_generic = settings.tokenizer_class in _GENERIC_CLASSES
     if isinstance(normalizer, normalizers.BertNormalizer) and settings.casing and not is_generic:

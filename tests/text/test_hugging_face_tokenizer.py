@@ -202,6 +202,29 @@ def test_added_tokens_are_those_of_tokenizer_json_or_refused(tmp_path):
     refused("tokenizer_config.json: added_tokens_decoder names no content of a token; fetch", open_stored, stored)
 
 
+@pytest.mark.parametrize("has_json", [False, True])
+@pytest.mark.parametrize("listed", [["[E1]"], [{"content": "[E1]", "special": True}], {"entity_token": "[E1]"}])
+@pytest.mark.parametrize("name", ["tokenizer_config.json", "special_tokens_map.json"])
+def test_special_tokens_that_are_listed_are_cut_from_the_text_first(tmp_path, name, listed, has_json):
+    """As transformers 4.46 does; it does not look at the names' own file where there is an added_tokens_decoder."""
+    pieces, settings = "the river [E1] [ ] e1", {"do_lower_case": True}
+    pipeline = wordpiece_pipeline(ids_of([*SPECIAL_TOKENS, *pieces.split()]), Casing(True, True)) if has_json else None
+    stored = folder_with(tmp_path, pieces, settings, pipeline)
+    key = "extra_special_tokens" if isinstance(listed, dict) else "additional_special_tokens"
+    others = settings if name == "tokenizer_config.json" else {}
+    (tmp_path / name).write_text(json.dumps({**others, key: listed}))
+    tokenizer, _ = open_stored(stored)
+    assert tokenizer.tokenize("The [E1]river") == ["the", "[E1]", "river"]
+    assert "[E1]" in tokenizer.markers and "[E1]" in tokenizer.files()["tokenizer.json"]
+    if name == "special_tokens_map.json":
+        added = {"added_tokens_decoder": {"4": {"content": "[MASK]", "special": True}}}
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({**settings, **added}))
+        assert open_stored(stored)[0].tokenize("The [E1]river") == ["the", "[", "e1", "]", "river"]
+    else:
+        (tmp_path / name).write_text(json.dumps({**settings, key: [{"id": 7}]}))
+        refused("tokenizer_config.json: a special token has no content; fetch", open_stored, stored)
+
+
 @pytest.mark.parametrize(
     ("one", "two"),
     [
