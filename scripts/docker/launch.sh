@@ -42,16 +42,17 @@ variables=()
 [[ -z "${RESULTS_DIR:-}" ]] || variables+=(-e RESULTS_DIR=/results)
 # The variables of all settings, as the settings declare them.
 names=$(sed -n 's/.*variable="\([A-Z_]*\)".*/\1/p' "$root"/bert_tf/settings/*.py "$root"/bert_tf/tasks/*/settings.py)
-for name in $names SHARDS "${proxies[@]}"; do
+for name in $names SHARDS DO_LOWER_CASE "${proxies[@]}"; do
   [[ -n "${!name:-}" ]] || continue
   case $name in
     DRY_RUN | RESULTS_DIR | CONTAINER_*) ;; # this script's own, mounted above, and those of srun
     *_DIR | *_FILE | *_CHECKPOINT)
       path=$(absolute "${!name}")
       mounted=$path
-      # The folder of a checkpoint, which lies beside its configuration and may be named without its files' endings.
-      [[ "$name" != INIT_CHECKPOINT || -d "$path" ]] || mounted=$(dirname -- "$path")
-      [[ -e "$mounted" ]] || fail "$name=${!name}: there is no such file or folder"
+      # The folder of a checkpoint or a vocabulary: configuration and tokenizer lie beside them, and a checkpoint may be
+      # named without its files' endings.
+      [[ "$name" == *_DIR || -d "$path" ]] || mounted=$(dirname -- "$path")
+      [[ -e "$mounted" && ("$name" != *_FILE || -e "$path") ]] || fail "$name=${!name}: there is no such file or folder"
       mounts+=(-v "$mounted:$mounted")
       variables+=(-e "$name=$path")
       ;;

@@ -115,7 +115,11 @@ def test_docker_gets_what_was_printed_and_its_exit_code_is_ours(machine, tmp_pat
     assert (tmp_path / "new/results").is_dir()  # docker would make it as root
 
 
-def test_the_folder_of_a_checkpoint_is_mounted(machine, tmp_path):
+def test_the_folder_of_a_checkpoint_or_vocabulary_is_mounted(machine, tmp_path):
+    """A tokenizer.json beside a vocab.txt counts, inside as outside."""
+    (tmp_path / "vocab.txt").touch()
+    printed = machine.printed("launch.sh", VOCAB_FILE=str(tmp_path / "vocab.txt"), DO_LOWER_CASE="0")
+    assert f" -v {tmp_path}:{tmp_path} -e VOCAB_FILE={tmp_path}/vocab.txt -e DO_LOWER_CASE " in printed
     (tmp_path / "bert_model.ckpt.index").touch()
     for path in (tmp_path / "bert_model.ckpt", tmp_path):
         printed = machine.printed("launch.sh", INIT_CHECKPOINT=str(path))
