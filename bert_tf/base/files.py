@@ -103,7 +103,7 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """A folder to fill, which then appears complete at `path`, replacing what was there.
+    """A folder to fill, which then appears complete at `path`, replacing what was there, and what kills have left.
 
     On an error nothing is left behind, and what was there stays.
     """
@@ -123,7 +123,8 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     sync(path.parent)
-    shutil.rmtree(replaced, ignore_errors=True)
+    for left in path.parent.glob(f"{glob.escape(hidden.name)}{_TEMPORARY[1:]}"):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def write_text(path: Path, text: str) -> None:

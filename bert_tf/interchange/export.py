@@ -106,17 +106,24 @@ def export(
     texts = {CONFIG: _to_json(described), **tokenizer_files(tokenizer, config)}
     tensors = {to_their_name(name): _read(weights, name) for name in names}
     num_weights = sum(array.size for array in tensors.values())
-    texts[CARD] = write_card(
-        architecture.name,
-        architecture.pipeline,
-        name=folder.resolve().name,
-        config=config,
-        casing=tokenizer.casing,
-        num_weights=num_weights,
-        data=data_of(weights.folder),
-    )
+    card = folder / CARD
+    if has_card := card.is_file():
+        advice = f"{CARD} is the one that was there; for a new one delete it, and export again"
+    else:
+        advice = f"before you publish it, fill in what {CARD} leaves open"
+        texts[CARD] = write_card(
+            architecture.name,
+            architecture.pipeline,
+            name=folder.resolve().name,
+            config=config,
+            casing=tokenizer.casing,
+            num_weights=num_weights,
+            data=data_of(weights.folder),
+        )
     try:
         with atomic_folder(folder) as made:
+            if has_card:
+                shutil.copy(card, made)
             safetensors.numpy.save_file(tensors, made / SAFETENSORS, metadata={"format": "pt"})
             for name, text in texts.items():
                 (made / name).write_text(text, encoding="utf-8")
@@ -128,8 +135,7 @@ def export(
         *(f"warning: {warning}" for warning in weights.warnings),
         *([f"left out, as no part of {architecture.name}: {', '.join(left_out)}"] if left_out else []),
         *([assumed] if assumed else []),
-        f"{architecture.name} with {num_weights:,} weights from {weights.source} is in {folder}; "
-        f"before you publish it, fill in what {CARD} leaves open",
+        f"{architecture.name} with {num_weights:,} weights from {weights.source} is in {folder}; {advice}",
     ]
 
 

@@ -71,6 +71,11 @@ def test_a_folder_appears_when_it_is_whole_in_place_of_the_old_one(tmp_path):
             (made / text).write_text(text, encoding="utf-8")
             assert not (folder / text).exists()
         assert [path.name for path in folder.iterdir()] == [text]
+    for name in ("folder", "folder2"):
+        (tmp_path / f"new/.{name}.{'0' * 32}.tmp").mkdir()  # as a kill leaves it
+    with files.atomic_folder(folder) as made:
+        (made / "second").write_text("second", encoding="utf-8")
+    (tmp_path / f"new/.folder2.{'0' * 32}.tmp").rmdir()  # of another, which may be at work
     with pytest.raises(KeyboardInterrupt), files.atomic_folder(folder) as made:
         (made / "third").write_text("half", encoding="utf-8")
         raise KeyboardInterrupt

@@ -131,7 +131,9 @@ def test_a_folder_with_files_is_replaced_only_on_request(tmp_path):
     (out / "config.json").write_text("{}", encoding="utf-8")
     refused("--replace", export, str(tmp_path / "run"), out)
     assert (out / "config.json").read_text(encoding="utf-8") == "{}"
-    export(str(tmp_path / "run"), out, replace=True)
+    (out / "README.md").write_text("mine")
+    *_, said = export(str(tmp_path / "run"), out, replace=True)
+    assert (out / "README.md").read_text() == "mine" and "README.md is the one that was there" in said
     assert read_json(out / "config.json")["model_type"] == "bert"
     (out / "thesis.tex").write_text("precious", encoding="utf-8")
     refused("thesis.tex", export, str(tmp_path / "run"), out, replace=True)

@@ -185,8 +185,9 @@ def _texts_and_labels(choices: Any, unread: UnreadFields) -> tuple[list[Any], li
 def _label(value: Any, labels: list[str], num_choices: int) -> int | None:
     """The number of the right choice; None: not known. Without `labels` it is its number from 0, or its letter."""
     names = labels or [*map(str, range(num_choices)), *string.ascii_uppercase[:num_choices]]
-    if str(value) in names:
-        return names.index(str(value)) % num_choices
-    if str(value) in _NONE:
+    name = str(value).strip()  # Hugging Face's script for SocialIQA leaves the line's end
+    if name in names:
+        return names.index(name) % num_choices
+    if name in _NONE:
         return None
     raise ValueError(f"the right choice is {value!r:.40}, but the choices are {', '.join(names):.80}; {_NAME_FIELDS}")

@@ -148,6 +148,7 @@ ENDINGS = dict(context="a", endings=["c", "d"], label=0)
 NAMED = [
     ("context=premise,0=choice1,1=choice2", COPA, ("a", BC, 1)),
     ("1=answerA,2=answerB,3=answerC", SOCIAL_IQA, ("a", [*BC, "b e"], 2)),
+    ("1=answerA,2=answerB,3=answerC", {**SOCIAL_IQA, "label": "1\n"}, ("a", [*BC, "b e"], 0)),
     ("label=answer_idx", MEDQA, ("a", ["c", "d"], 1)),
     ("choices=answers", dict(context="a", question="b", answers=["c", "d"], label=0), ("a", BC, 0)),
     ("label=answer", dict(ENDINGS, answer="B"), ("a", ["c", "d"], 1)),
