@@ -55,7 +55,10 @@ case $corpora in
   *) fail "'$corpora': must be wiki_only, wiki_books, sample or pubmed_baseline" ;;
 esac
 [[ -z "$vocab_file" || -f "$vocab_file" ]] || fail "VOCAB_FILE=$vocab_file: there is no such file"
-[[ "${vocab_size:-1}" =~ ^[1-9][0-9]*$ ]] || fail "VOCAB_SIZE=$vocab_size: must be a whole number from 1 on"
+for name in VOCAB_SIZE DUPE_FACTOR N_PROCESSES; do # now, not after hours
+  [[ "${!name:-1}" =~ ^[1-9][0-9]*$ ]] || fail "$name=${!name}: must be a whole number from 1 on"
+done
+[[ "${DO_LOWER_CASE:-0}" =~ ^[01]$ ]] || fail "DO_LOWER_CASE=$DO_LOWER_CASE: must be 0 or 1"
 
 there=""
 for part in "${parts[@]}"; do

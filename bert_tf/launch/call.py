@@ -115,6 +115,8 @@ class Call(abc.ABC):
                 show([f"{each.title}: finished already, {short_path(each.flags['model_dir'])}"])
             elif code := self.train(each):
                 return code
+            elif environment.signals and each is not runs[-1]:
+                return STOPPED_EXIT_CODE  # it came when the run had no update left
         show(self.results(runs))
         return 0
 

@@ -51,9 +51,9 @@ class LaunchEnvironment:
         self.num_gpus = 0 if self.given("device") == "cpu" else count_gpus(environ)
 
     def changed(self, environ: Mapping[str, str]) -> LaunchEnvironment:
-        """With other variables; MAX_HOURS are counted on."""
+        """With other variables; MAX_HOURS are counted on, and signals that have arrived."""
         other = LaunchEnvironment(environ)
-        other._started_at = self._started_at
+        other._started_at, other.signals = self._started_at, self.signals
         return other
 
     def given(self, name: str) -> Any:

@@ -135,9 +135,11 @@ class Pretraining(Call):
         return find_damage(checkpoints[newest]) is None
 
     def is_finished(self, phase: Phase) -> bool:
-        """Whether its run has also recorded its end, which comes after the evaluation and the files for others."""
-        ends = (DONE, CONVERGED) if self.environment.given("early_stopping") else (DONE,)
-        return self.has_weights(phase) and self._end_of(phase) in ends
+        """Whether its run has also recorded its end, which comes after the evaluation and the files for others.
+
+        Of an early end the program decides: it knows the scores.
+        """
+        return self.has_weights(phase) and self._end_of(phase) == DONE
 
     def _end_of(self, phase: Phase) -> str | None:
         event = last_event(self.run_folder(phase)) or {}

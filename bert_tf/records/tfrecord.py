@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import gzip
 import itertools
+import os
 import shutil
 import struct
 import zlib
@@ -152,17 +153,18 @@ def _stated_ends(data: bytes, offset: int) -> list[int]:
 
 
 def _unpack(packed: RawFile) -> Path:
-    """The unpacked copy beside a GZIP shard; made if missing or older than the shard.
+    """The unpacked copy beside a GZIP shard, which has the shard's time; made if missing or of another time.
 
     A GZIP file can only be read sequentially, but training reads records in random order.
     """
     path = packed.path
     unpacked = path.with_name(path.name + UNPACKED_SUFFIX)
-    if unpacked.exists() and unpacked.stat().st_mtime_ns >= packed.modified_ns:
+    if unpacked.exists() and unpacked.stat().st_mtime_ns == packed.modified_ns:
         return unpacked
     try:
         with gzip.open(path) as source, atomic_file(unpacked) as copy:
             shutil.copyfileobj(source, copy)
+        os.utime(unpacked, ns=(packed.modified_ns, packed.modified_ns))
     except (EOFError, zlib.error, OSError) as error:
         raise UserError(
             f"record file {path} begins like a GZIP file, but cannot be unpacked to {unpacked} ({error}); unpack the "

@@ -92,7 +92,7 @@ class CheckpointFolder:
             with atomic_folder(final) as partial:
                 self._write(partial, snapshot)
         best = checkpoint_path(self.folder, find_best(self.folder) or snapshot.update)
-        for old in [path for path in self.finished()[: -self._keep] if path != best]:
+        for old in [path for path in self.finished()[: -self._keep] if path not in (best, final)]:
             remove_folder(old)
         return final
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import platform
 import re
 import subprocess
@@ -156,9 +157,15 @@ def describe_differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> 
         before, here = earlier.get(name), now.get(name)
         if isinstance(before, Mapping) and isinstance(here, Mapping) and before != here:
             parts.append(f"{name}: {describe_differences(before, here)}")
-        elif before != here:
+        elif before != here and not _are_close(before, here):
             parts.append("{}: {} there, {} now".format(name, *contrast(before, here)))
     return "; ".join(parts)
+
+
+def _are_close(before: Any, here: Any) -> bool:
+    """Whether they are one number, rounded otherwise: the rate of all ranks is a product."""
+    are_floats = isinstance(before, float) and isinstance(here, float)
+    return are_floats and math.isclose(before, here, rel_tol=1e-12)
 
 
 def read_config(folder: Path) -> dict[str, Any] | None:

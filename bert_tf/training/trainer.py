@@ -23,7 +23,7 @@ from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import CheckpointFolder
 from bert_tf.run.device import device_name
-from bert_tf.run.evaluations import checkpoint_path, read_evaluations
+from bert_tf.run.evaluations import EVALUATIONS, checkpoint_path, read_evaluations
 from bert_tf.run.events import CONVERGED, DONE
 from bert_tf.run.gpus import peak_tflops
 from bert_tf.run.run_folder import REPORT, RunFolder
@@ -305,6 +305,10 @@ class Trainer:
         update = last = state.updates_applied
         with self._workers.keep_alive():
             known = read_evaluations(checkpoints.folder) if self._workers.is_chief else None
+            if known and last not in known.by_update:  # earlier starts had --eval_steps, this one has not
+                (checkpoints.folder / EVALUATIONS).unlink()
+                self._telemetry.note("the last checkpoint stands for the run: only earlier ones were scored")
+                known = None
             if known and known.best not in (None, last):
                 path, complaints = checkpoints.best_sound()
                 self._telemetry.warning(*complaints)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from bert_tf.base.locks import FileLock
 from bert_tf.base.machine import software
+from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.launch import call, pretraining
 from bert_tf.launch.prepared_data import choose_data
 from tests.launch.helpers import flags_of, launch, prepare, prepare_tokens, values_of
@@ -271,7 +273,8 @@ def test_a_phase_goes_on_that_was_killed_behind_its_last_update_or_has_not_reach
     assert len(calls) == 4
 
 
-def test_a_phase_that_has_stopped_early_is_finished_as_long_as_it_may_stop_early(folder, monkeypatch):
+def test_after_a_phase_that_has_stopped_early_the_next_begins_and_itself_the_program_judges(folder, monkeypatch):
+    """Which knows the scores, and how many EARLY_STOPPING now allows."""
     assert phase(1) == 0
     (folder / "run/phase_1/checkpoints/ckpt-00000018").rename(folder / "run/phase_1/checkpoints/ckpt-00000007")
     record_end(folder / "run/phase_1", reason="signal")
@@ -281,10 +284,22 @@ def test_a_phase_that_has_stopped_early_is_finished_as_long_as_it_may_stop_early
     monkeypatch.setenv("EVAL_STEPS", "5")
     monkeypatch.setenv("EARLY_STOPPING", "1")
     assert lamb() == 0
-    assert run_folders() == ["phase_1", "phase_2"]
-    monkeypatch.delenv("EARLY_STOPPING")
-    assert lamb() == 0
     assert run_folders() == ["phase_1", "phase_2", "phase_1"]
+
+
+def test_a_signal_at_the_end_of_a_phase_starts_no_other(folder, monkeypatch):
+    ends_well = call.run
+
+    def is_signalled(*arguments):
+        arguments[-1].signals.append(signal.SIGTERM)
+        return ends_well(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(call, "run", is_signalled)
+        assert lamb() == STOPPED_EXIT_CODE
+        assert run_folders() == ["phase_1"]
+        assert lamb() == 0, "the last one has done all"
+    assert run_folders() == ["phase_1", "phase_2"]
 
 
 def test_one_launcher_at_a_time_has_the_results_folder(folder, monkeypatch):

@@ -132,8 +132,8 @@ def test_a_gzip_shard_is_unpacked_beside_itself_once(tmp_path, shard):
     load_index(packed)
     assert unpacked.stat().st_mtime_ns == written, "not unpacked again"
     packed.write_bytes(gzip.compress(b""))
-    os.utime(packed, ns=(written + 1, written + 1))
-    assert load_index(packed).num_records == 0, "a newer shard is unpacked again"
+    os.utime(packed, ns=(written - 1, written - 1))  # as cp -a and rsync -a keep it
+    assert load_index(packed).num_records == 0, "another shard is unpacked again"
     cut = packed.with_name("z.tfrecord.gz")
     cut.write_bytes(gzip.compress(shard.read_bytes())[:-9])
     refused("z.tfrecord.gz .*cannot be unpacked .*gunzip into", load_index, cut)

@@ -70,6 +70,14 @@ def test_damaged_newest_is_named_and_the_one_before_used(tmp_path, damage):
     assert find_weights(tmp_path).folder == good
 
 
+def test_what_is_saved_stays_beside_a_damaged_newer_one(tmp_path):
+    model, checkpoints = PretrainingModel(CONFIG), folder(tmp_path, keep=1)
+    (checkpoints.save(20, model.variables, {}) / "manifest.json").unlink()
+    for update in (11, 12):
+        saved = checkpoints.save(update, model.variables, {})
+        assert checkpoints.newest_sound()[0] == saved
+
+
 def test_saving_again_replaces_only_what_is_damaged(tmp_path):
     model, checkpoints = PretrainingModel(CONFIG), folder(tmp_path)
     path = checkpoints.save(1, model.variables, {"batches_consumed": 1})

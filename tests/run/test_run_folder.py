@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from bert_tf.run.run_folder import RunFolder
+from bert_tf.run.run_folder import RunFolder, describe_differences
 from tests.refusals import refused
 
 
@@ -29,6 +29,11 @@ def test_other_settings_are_refused_with_the_difference(tmp_path):
     folder.check({"seed": 3, "size": 2}, {})
     folder.bind({"seed": 3, "size": 2}, {}, {})
     folder.check({"seed": 3, "size": 2}, {})
+
+
+def test_a_number_that_was_rounded_otherwise_is_the_same():
+    assert not describe_differences({"rate": 0.0006}, {"rate": 3 * 0.0002})
+    assert describe_differences({"rate": 0.0006}, {"rate": 0.000600001}) == "rate: 0.0006 there, 0.000600001 now"
 
 
 def test_other_files_are_named_with_their_hashes(tmp_path):

@@ -82,9 +82,10 @@ def train(monkeypatch):
     """A training of ten updates with an evaluation every second one; returns whether it came to its end, and what its
     weights then were, and of which update they were said to be."""
 
-    def run(folder, dies_at=None, lower_is_better=False, **settings):
+    def run(folder, dies_at=None, lower_is_better=False, evaluates=True, **settings):
         step, at_end = Scored(dies_at), []
-        evaluation = Evaluation(step.scores, "f1", "data", 2.0, lower_is_better=lower_is_better)
+        scored = Evaluation(step.scores, "f1", "data", 2.0, lower_is_better=lower_is_better)
+        evaluation = scored if evaluates else None
         limits = dict(eval_steps=2.0, save_checkpoint_steps=3, keep_checkpoints=1, display_loss_steps=4)
         made = make_trainer(monkeypatch, folder, 10, [step] * 2, evaluation=evaluation, **{**limits, **settings})
         return made.fit(lambda _, update: at_end.append((float(step.weight[0]), update))), at_end
@@ -94,6 +95,15 @@ def train(monkeypatch):
 
 def left(folder):
     return stored(folder), json.loads((folder / "checkpoints" / EVALUATIONS).read_text())["by_update"]
+
+
+def test_scores_of_earlier_starts_alone_do_not_choose_the_best(tmp_path, train, capsys):
+    for _ in range(5):
+        train(tmp_path, max_hours=1e-9)
+    assert find_best(tmp_path / "checkpoints") == 4
+    assert train(tmp_path, evaluates=False, eval_steps=None) == (True, [(10.0, 10)])
+    assert find_best(tmp_path / "checkpoints") is None
+    assert "the last checkpoint stands for the run: only earlier ones were scored" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

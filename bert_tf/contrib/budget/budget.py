@@ -22,6 +22,7 @@ import numpy as np
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import work_folder
 from bert_tf.base.machine.hardware import compute_capabilities
+from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, PRESETS, BertConfig
 from bert_tf.launch.arguments import Typed, Values, arguments
 from bert_tf.launch.call import Recipe, Run
@@ -132,6 +133,8 @@ class Measurement(Budget):
         code = super().launch()
         if code or self.environment.is_dry_run:
             return code
+        if self.environment.signals:
+            return STOPPED_EXIT_CODE
         training = make_budget(self.typed, self.environment)
         if isinstance(training, Measurement):
             raise UserError(

@@ -24,6 +24,7 @@ from bert_tf.bert_config import BertConfig
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import CheckpointFolder, find_damage
 from bert_tf.run.device import prepare_device
+from bert_tf.run.events import read_events
 from bert_tf.run.run_folder import CONFIG, find_checkpoints
 from bert_tf.run.statistics import UpdateResult, first_non_finite
 from bert_tf.run.telemetry import Telemetry
@@ -72,7 +73,9 @@ def replay(model_dir: Path, update: int, input_files: str | None = None) -> tupl
       UserError: the folder contains no run, the run has fewer updates, or its records are gone.
     """
     config, training = _training_of(model_dir, input_files)
-    last = training.num_updates
+    # What was made since the last line is not known.
+    logged = max((event["update"] for event in read_events(model_dir)), default=training.num_updates)
+    last = min(logged + config.display_loss_steps, training.num_updates)
     if not 1 <= update <= last:
         raise UserError(f"--replay_update={update}: the run in {model_dir} has the updates 1 to {last}")
     state, step = make_step(config, training, Workers())

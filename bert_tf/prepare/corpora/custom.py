@@ -10,7 +10,6 @@ import contextlib
 import functools
 import io
 import itertools
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Callable
@@ -75,22 +74,13 @@ def find_inputs(names: Sequence[str]) -> list[Path]:
             inside = next(filter(None, (text_files.find_text_files(path, kind) for kind in kinds)), [])
             remedy = "name the files themselves by --input_files if they have other suffixes"
             files += text_files.require_files(inside, path, ".txt, .jsonl or .parquet file", remedy=remedy)
-            _name_others(path, inside)
+            text_files.name_others(path, inside, "a file is if --input_files names it")
         else:
             check_file(path, "give --input_files files or folders, separated by commas; one that holds a comma, alone")
             files.append(path)
     if not files:
         raise UserError("input_files: name text files, or folders of .txt, .jsonl or .parquet files, by commas")
     return list(dict.fromkeys(path.resolve() for path in files))
-
-
-def _name_others(folder: Path, inside: Sequence[Path]) -> None:
-    """Says of which suffixes there are files in the folder that are not read."""
-    names = (path.relative_to(folder) for path in {*folder.rglob("*")} - {*inside} if path.is_file())
-    visible = (name for name in names if not any(part.startswith(".") for part in name.parts))
-    if others := Counter(name.suffix.lower() or "without a suffix" for name in visible):
-        counts = ", ".join(f"{count:,} {suffix}" for suffix, count in sorted(others.items()))
-        print_beside_bars(f"{folder}: not read: {counts} (a file is if --input_files names it)")
 
 
 def choose_formats(input_format: str, paths: Sequence[Path], read_lines: ReadLines) -> dict[Path, str]:

@@ -73,6 +73,7 @@ def _open_books(options: PreparationOptions, working_dir: Path) -> Corpus:
     encoding = text_files.encoding_options(options)
     folder = working_dir / "download" / options.dataset
     paths = require_files(text_files.find_text_files(folder), folder, ".txt file", remedy=books.REMEDY)
+    text_files.name_others(folder, paths, "books are .txt files")
     clean = functools.partial(books.clean, read_lines=functools.partial(text_files.read_lines, **encoding))
     return Corpus(paths, functools.partial(books.read_batches, paths), clean, encoding)
 

@@ -16,6 +16,7 @@ import os
 import re
 import sys
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,7 +24,7 @@ from typing import Any, BinaryIO
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file, naming_unreadable
 from bert_tf.base.formats import HEAD_BYTES, what_is_not_text
-from bert_tf.base.progress import Progress
+from bert_tf.base.progress import Progress, print_beside_bars
 from bert_tf.settings.preparation import PreparationOptions, command
 
 ENCODING_OPTIONS = ("fallback_encoding", "encoding_errors")
@@ -72,6 +73,15 @@ def require_files(paths: list[Path], folder: Path, kind: str, *, remedy: str) ->
     if not paths:
         raise UserError(f"{folder} holds no {kind}: {remedy}")
     return paths
+
+
+def name_others(folder: Path, inside: Sequence[Path], remedy: str) -> None:
+    """Says of which suffixes there are files in the folder besides those that are read."""
+    names = (path.relative_to(folder) for path in {*folder.rglob("*")} - {*inside} if path.is_file())
+    visible = (name for name in names if not any(part.startswith(".") for part in name.parts))
+    if others := Counter(name.suffix.lower() or "without a suffix" for name in visible):
+        counts = ", ".join(f"{count:,} {suffix}" for suffix, count in sorted(others.items()))
+        print_beside_bars(f"{folder}: not read: {counts} ({remedy})")
 
 
 def download_of(dataset: str) -> str:
