@@ -81,7 +81,8 @@ class RunFolder:
             raise UserError(
                 f"run folder {path} is in use by {error}; choose another, or wait for what uses it"
             ) from None
-        remove_leftovers(self.path)
+        for folder in (self.path, self.path / "features"):
+            remove_leftovers(folder)
 
     def __enter__(self) -> RunFolder:
         return self

@@ -182,8 +182,7 @@ class FinetuningTask(Task):
         """What the files that are scored while training are for."""
         return [use for use in self.files if use.startswith(EVAL)]
 
-    @functools.cached_property
-    def held_out(self) -> str | None:  # type: ignore[override]
+    def held_out(self, config: FinetuningConfig) -> str | None:
         paths = [path for use in self.scored_uses for path in self.files[use]]
         return content_key(*paths) if paths else None
 

@@ -104,7 +104,7 @@ def make_training(run: Run, task: Task, model: keras.Model, scorer: Any = None) 
     workload = task.workload(config, run.options, task.bert_config)
     num_updates, warmup_steps = config.num_updates(num_rows), config.num_warmup_updates(num_rows)
     with run.workers.keep_alive():  # both look at every file
-        identity, held_out = run_identity(run, task), task.held_out
+        identity, held_out = run_identity(run, task), task.held_out(config)
     evaluation, interval = None, config.eval_interval(num_rows)
     if interval and held_out:
         scores = functools.partial(task.evaluate, scorer)

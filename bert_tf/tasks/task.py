@@ -60,7 +60,6 @@ class Task(abc.ABC):
       bert_config: the model's.
       tokenizer_files: the files of its tokenizer, by name; {} if it is not known.
       num_rows: in an epoch.
-      held_out: a fingerprint of the data that is scored while training; None: there is none.
     """
 
     settings: ClassVar[tuple[type, type]]
@@ -74,7 +73,10 @@ class Task(abc.ABC):
     bert_config: BertConfig
     tokenizer_files: Mapping[str, str]
     num_rows: int
-    held_out: str | None
+
+    @abc.abstractmethod
+    def held_out(self, config: Any) -> str | None:
+        """A fingerprint of what is scored while training, with these settings; None: nothing is."""
 
     @property
     def model_files(self) -> dict[str, str]:

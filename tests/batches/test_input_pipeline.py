@@ -2,6 +2,7 @@ import errno
 import hashlib
 import itertools
 from collections import Counter
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -16,7 +17,8 @@ from bert_tf.batches.masking import MaskingRules
 from bert_tf.records import shard as shards
 from bert_tf.records.schema import RecordSchema
 from bert_tf.records.shard import load_index, write_index
-from bert_tf.settings.training import BatchSplit
+from bert_tf.settings.training import BatchSplit, PretrainingConfig
+from bert_tf.tasks.pretraining.task import PretrainingTask
 from tests.preparation import flip
 from tests.pretraining_data import (
     ROOMY,
@@ -202,6 +204,16 @@ def test_records_of_the_same_sizes_with_other_contents_are_other_data(tmp_path):
     assert len({file.stat().st_size for path in paths for file in path.glob("*_0.tfrecord")}) == 1
     data, same, other = (RecordSet(str(path), "input_files").fingerprint() for path in paths)
     assert data == same != other
+
+
+def test_scores_of_another_number_of_instances_are_of_other_data(token_dataset):
+    task = SimpleNamespace(held_out_instances=open_dataset(token_dataset))  # 137 of them
+
+    def held_out(**settings):
+        return PretrainingTask.held_out(task, PretrainingConfig(num_train_steps=1, eval_batch_size=8, **settings))
+
+    assert held_out(max_eval_steps=2) == held_out(max_eval_steps=1, num_ranks=2) != held_out(max_eval_steps=3)
+    assert held_out(max_eval_steps=20) == held_out(max_eval_steps=50) == held_out(max_eval_steps=0)
 
 
 def test_token_files_without_what_lies_beside_them_are_refused(tmp_path):

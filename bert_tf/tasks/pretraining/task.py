@@ -122,9 +122,11 @@ class PretrainingTask(Task):
     def num_rows(self) -> int:  # type: ignore[override]
         return self.instances.num_instances
 
-    @property
-    def held_out(self) -> str | None:  # type: ignore[override]
-        return self.held_out_instances.fingerprint() if self.held_out_instances else None
+    def held_out(self, config: PretrainingConfig) -> str | None:
+        if not (instances := self.held_out_instances):
+            return None
+        limit = (config.max_eval_steps or instances.num_instances) * config.eval_batch_size * config.num_ranks
+        return f"{min(limit, instances.num_instances)} of {instances.fingerprint()}"
 
     def make_model(self, config: BertConfig, backend: Plain, seed: int) -> MaskedWordModel:
         return super().make_model(config if self.dropout is None else config.with_dropout(self.dropout), backend, seed)
