@@ -187,6 +187,20 @@ def test_a_change_at_the_same_size_is_noticed(tmp_path):
         assert again.is_done, "a finished stage may be copied with its input"
 
 
+def test_another_programs_unfinished_repair_goes_on(tmp_path, monkeypatch):
+    with stage(tmp_path) as run:
+        finish(run, tmp_path)
+    name = next(iter(run.finished))
+    (tmp_path / name).unlink()
+    with stage(tmp_path) as killed:
+        killed.add(make(tmp_path, name))
+    assert list(tmp_path.glob(".*.journal"))
+    monkeypatch.setattr(stages, "code_digest", lambda: "other")
+    with stage(tmp_path) as again:
+        assert again.is_done
+    assert not list(tmp_path.glob(".*.journal"))
+
+
 def test_another_programs_unfinished_stage_is_refused(tmp_path, monkeypatch):
     kill(tmp_path)
     monkeypatch.setattr(stages, "code_digest", lambda: "other")

@@ -277,7 +277,8 @@ class Stage:
         # A run that ended before its first finished step does not restrict the arguments of the next one.
         if journal is None or not journal.steps:
             return
-        self._require_same(self._journal_path, journal.header, journal.program)
+        # What a repair has made again must have the bytes in the manifest, whichever program made it.
+        self._require_same(self._journal_path, journal.header, None if self.made_before else journal.program)
         for name in journal.damaged:
             self.finished.pop(name, None)
         self.finished.update(journal.finished)
