@@ -100,7 +100,7 @@ def test_container_gets_the_checkout_the_data_and_the_vocabulary(checkout, tmp_p
     result, lines = run(checkout, "all", "wiki_only", image=True, **typed)
     assert result.returncode == 0, result.stderr
     assert lines[:3] == ["docker", "run", "--rm"] and "-it" not in lines
-    for mount in (f"{checkout}:/workspace/bert", f"{folder}:{folder}", f"{vocabulary}:{vocabulary}"):
+    for mount in (f"{checkout}:/workspace/bert", f"{folder}:{folder}", f"{tmp_path}:{tmp_path}"):
         assert lines[lines.index(mount) - 1] == "-v"
     assert f"BERT_PREP_WORKING_DIR={folder}" in lines and f"VOCAB_FILE={vocabulary}" in lines
     assert lines[-5:] == ["bert", "bash", "scripts/data_download.sh", "all", "wiki_only"]
