@@ -22,7 +22,7 @@ from bert_tf.records.schema import RecordSchema
 from bert_tf.records.shard import RecordFile, describe, index_path, load_index
 from bert_tf.records.token_file import TOKENS_SUFFIX
 
-# Of a shard, three times, which its records of some hundred bytes are shorter than.
+# Read at three places of a shard: more than a record has, so that the checksum of one is among them.
 _SAMPLE_BYTES = 4096
 
 

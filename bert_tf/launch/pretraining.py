@@ -130,7 +130,7 @@ class Pretraining(Call):
         """Whether there is an undamaged checkpoint after the phase's last update, or after its EARLY_STOPPING."""
         checkpoints = find_checkpoints(self.run_folder(phase) / "checkpoints")
         newest = max(checkpoints, default=None)
-        if newest is None or (newest < phase.num_updates and self._end_of(phase) != CONVERGED):
+        if newest is None or (newest < phase.num_updates and self.end_of(phase) != CONVERGED):
             return False
         return find_damage(checkpoints[newest]) is None
 
@@ -139,9 +139,10 @@ class Pretraining(Call):
 
         Of an early end the program decides: it knows the scores.
         """
-        return self.has_weights(phase) and self._end_of(phase) == DONE
+        return self.has_weights(phase) and self.end_of(phase) == DONE
 
-    def _end_of(self, phase: Phase) -> str | None:
+    def end_of(self, phase: Phase) -> str | None:
+        """Why the phase's run has ended, as it has recorded; None: it has not, or was started again."""
         event = last_event(self.run_folder(phase)) or {}
         return event["reason"] if event.get("event") == "end" else None
 

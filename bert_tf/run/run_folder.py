@@ -29,6 +29,7 @@ from bert_tf.run.events import METRICS
 
 CONFIG = "config.json"
 REPORT = "report.html"
+FEATURES = "features"  # the folder with the rows of a fine-tuning's files
 MANIFEST = "manifest.json"  # of a checkpoint: the sha256 of its other files
 _LOCK = ".lock"
 # Files that the programs write.
@@ -81,7 +82,7 @@ class RunFolder:
             raise UserError(
                 f"run folder {path} is in use by {error}; choose another, or wait for what uses it"
             ) from None
-        for folder in (self.path, self.path / "features"):
+        for folder in (self.path, self.path / FEATURES):
             remove_leftovers(folder)
 
     def __enter__(self) -> RunFolder:

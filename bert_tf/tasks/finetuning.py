@@ -15,6 +15,7 @@ from bert_tf.base.files import write_text
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.heads import Head
 from bert_tf.memory.plan import Workload
+from bert_tf.run.run_folder import FEATURES
 from bert_tf.settings.programs import FinetuningOptions
 from bert_tf.settings.training import FinetuningConfig
 from bert_tf.tasks.rows import CACHE_VERSION, Arrays, Outputs, TaskRows, cached_arrays, content_key
@@ -251,7 +252,7 @@ class FinetuningTask(Task):
           key: what the rows depend on besides the tokenizer: files as `Path`, and settings.
         """
         name = content_key(CACHE_VERSION, *key, self.tokenizer.files())
-        path, is_chief = run.folder / "features" / f"{name}.npz", run.workers.is_chief
+        path, is_chief = run.folder / FEATURES / f"{name}.npz", run.workers.is_chief
         return run.workers.chief_first(functools.partial(cached_arrays, path, kind, make, write=is_chief))
 
     def identity(self, run: Run) -> Facts:

@@ -155,7 +155,8 @@ def _read_added(folder: Path, decoder: Any) -> tuple[tuple[str, str], ...]:
 def _read_special(file: Path, content: Mapping[str, Any]) -> tuple[str, ...]:
     """The markers that are listed beside BERT's own."""
     listed = content.get("additional_special_tokens") or content.get("extra_special_tokens") or ()
-    tokens = listed.values() if isinstance(listed, Mapping) else listed
+    tokens = list(listed.values()) if isinstance(listed, Mapping) else listed
+    tokens = tokens if isinstance(tokens, (list, tuple)) else [None]  # a damaged file
     names = [token.get("content") if isinstance(token, Mapping) else token for token in tokens]
     found = tuple(name for name in names if isinstance(name, str) and name)
     if len(found) < len(names):

@@ -221,8 +221,9 @@ def test_special_tokens_that_are_listed_are_cut_from_the_text_first(tmp_path, na
         (tmp_path / "tokenizer_config.json").write_text(json.dumps({**settings, **added}))
         assert open_stored(stored)[0].tokenize("The [E1]river") == ["the", "[", "e1", "]", "river"]
     else:
-        (tmp_path / name).write_text(json.dumps({**settings, key: [{"id": 7}]}))
-        refused("tokenizer_config.json: a special token has no content; fetch", open_stored, stored)
+        for damaged in ([{"id": 7}], "[E1]", 5):
+            (tmp_path / name).write_text(json.dumps({**settings, key: damaged}))
+            refused("tokenizer_config.json: a special token has no content; fetch", open_stored, stored)
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,7 @@ class Measurement(Budget):
         model = BertConfig.preset(self.typed["bert_model"], measured["bert_config"]["vocab_size"])
         settings = SimpleNamespace(**self.settings("pretraining", self._flags(phase)))
         now = {"bert_config": model.to_dict(), **pick(PretrainingConfig, settings).identity()}
-        if differences := describe_differences({name: measured[name] for name in now}, now):
+        if differences := describe_differences({name: measured.get(name) for name in now}, now):
             raise UserError(
                 f"{short_path(folder)} was measured with other settings ({differences}): name another RESULTS_DIR, "
                 "and these are measured"
@@ -206,7 +206,7 @@ def make_budget(typed: Typed, environment: LaunchEnvironment) -> Budget:
         )
         for part in PARTS
     ]
-    rates = [rate for rate in map(_measured_rate, map(call.run_folder, measurements)) if rate]
+    rates = list(filter(None, (_measured_rate(call, phase) for phase in measurements)))
     if len(rates) < len(PARTS):
         return dataclasses.replace(call, phases=measurements)
     # Once it has begun, its runs know their settings, and it may go on where others would be measured.
@@ -280,12 +280,11 @@ def _peak_rate(bert_model: str, batch: int) -> float:
     return float(f"{RATE * RATE_WIDTH / width * (batch / RATE_BATCH) ** (1 / 3):.2g}")
 
 
-def _measured_rate(run_folder: Path) -> float | None:
+def _measured_rate(call: Budget, phase: Phase) -> float | None:
     """Sequences a second of a finished measurement, the last it has recorded."""
-    events = read_events(run_folder)
+    events = read_events(call.run_folder(phase)) if call.end_of(phase) == DONE else []
     rates = [event["throughput_train"] for event in events if event["event"] == "train"]
-    is_finished = events and events[-1]["event"] == "end" and events[-1]["reason"] == DONE
-    return rates[-1] if rates and is_finished else None
+    return rates[-1] if rates else None
 
 
 def _describe_text(call: Training, data: PreparedData) -> None:

@@ -102,21 +102,16 @@ def _admissible_spans(
 ) -> list[_Span]:
     """Pairs of the n best starts and ends of a window that can be answers, in descending order of
     the start's logit, then the end's."""
-    starts = np.argsort(-start_logits[window], kind="stable")[: settings.n_best_size]
-    ends = np.argsort(-end_logits[window], kind="stable")[: settings.n_best_size]
+    of_starts, of_ends = start_logits[window], end_logits[window]
+    starts = np.argsort(-of_starts, kind="stable")[: settings.n_best_size]
+    ends = np.argsort(-of_ends, kind="stable")[: settings.n_best_size]
     is_context = features.token_ends[window] > 0
     starts = starts[is_context[starts] & features.is_max_context[window, starts]]
     ends = ends[is_context[ends]]
     lengths = ends - starts[:, None] + 1
     pairs = np.argwhere((lengths >= 1) & (lengths <= settings.max_answer_length))
     return [
-        _Span(
-            window,
-            int(starts[i]),
-            int(ends[j]),
-            float(start_logits[window][starts[i]]),
-            float(end_logits[window][ends[j]]),
-        )
+        _Span(window, int(starts[i]), int(ends[j]), float(of_starts[starts[i]]), float(of_ends[ends[j]]))
         for i, j in pairs
     ]
 
