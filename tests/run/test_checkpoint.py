@@ -9,6 +9,7 @@ from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.initialise import find_weights
 from bert_tf.model.heads import PretrainingModel
 from bert_tf.run.checkpoint import PREFIX, CheckpointFolder, find_damage, load_weights, open_checkpoint, read_state
+from bert_tf.run.evaluations import Evaluations
 from tests.refusals import refused
 from tests.small_models import small_config
 
@@ -71,11 +72,15 @@ def test_damaged_newest_is_named_and_the_one_before_used(tmp_path, damage):
 
 
 def test_what_is_saved_stays_beside_a_damaged_newer_one(tmp_path):
+    """And the best one, which was scored before."""
     model, checkpoints = PretrainingModel(CONFIG), folder(tmp_path, keep=1)
+    best = checkpoints.save(2, model.variables, {})
+    Evaluations("loss", True, "data", {2: 1.0}).write(checkpoints.folder)
     (checkpoints.save(20, model.variables, {}) / "manifest.json").unlink()
     for update in (11, 12):
         saved = checkpoints.save(update, model.variables, {})
         assert checkpoints.newest_sound()[0] == saved
+        assert best.is_dir()
 
 
 def test_saving_again_replaces_only_what_is_damaged(tmp_path):
