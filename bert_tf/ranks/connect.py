@@ -40,8 +40,7 @@ def connect(use_horovod: bool) -> Workers:
         return Workers()
     await_ranks()
     workers = connect_horovod()
-    name = platform.node().encode()[:_HOST_BYTES].ljust(_HOST_BYTES)
-    workers.hosts = [row.tobytes().decode().rstrip() for row in workers.gather(np.frombuffer(name, np.uint8))]
+    # Before the first operation, after which TensorFlow refuses it.
     if len(gpus) > 1:
         if workers.local_rank >= len(gpus):
             raise UserError(
@@ -49,4 +48,6 @@ def connect(use_horovod: bool) -> Workers:
                 "start at most that many ranks there"
             )
         tf.config.set_visible_devices(gpus[workers.local_rank], "GPU")
+    name = platform.node().encode()[:_HOST_BYTES].ljust(_HOST_BYTES)
+    workers.hosts = [row.tobytes().decode().rstrip() for row in workers.gather(np.frombuffer(name, np.uint8))]
     return workers

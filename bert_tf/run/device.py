@@ -10,7 +10,7 @@ from bert_tf.base.tensorflow import limit_lost_memory, tf
 
 
 def device_name() -> str:
-    gpus = tf.config.list_physical_devices("GPU")
+    gpus = tf.config.get_visible_devices("GPU")
     return tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU") if gpus else "CPU"
 
 

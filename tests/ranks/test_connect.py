@@ -14,6 +14,7 @@ from bert_tf.ranks import connect as module
 from bert_tf.ranks import horovod_workers, rendezvous
 from bert_tf.ranks.connect import connect
 from bert_tf.ranks.workers import Workers
+from tests.processes import run_two_ranks
 from tests.refusals import refused
 from tests.stand_ins import nvidia_smi
 
@@ -50,6 +51,30 @@ def test_which_gpu_a_rank_takes(monkeypatch, gpus, local_rank, taken):
         refused(taken, connect, use_horovod=True)
     else:
         assert connect(use_horovod=True).hosts == [platform.node()] and chosen == taken
+
+
+# Two GPUs where TensorFlow keeps those it has found, of which none is there: it asks none before a model is computed.
+TWO_GPUS = """
+from bert_tf.base.tensorflow import tf
+from bert_tf.ranks.connect import connect
+from tensorflow.python.eager import context
+found = context.context()
+found._initialize_physical_devices()
+gpus = [context.PhysicalDevice(f"/physical_device:GPU:{number}", "GPU") for number in range(2)]
+found._physical_devices += gpus
+found._visible_device_list += gpus
+workers = connect(use_horovod=True)
+print(f"rank {workers.rank} of {len(workers.hosts)} sees", *(gpu.name for gpu in tf.config.get_visible_devices("GPU")))
+"""
+
+
+def test_a_rank_takes_its_gpu_before_tensorflow_begins_to_compute(tmp_path):
+    """Afterwards TensorFlow refuses to hide a GPU."""
+    program = tmp_path / "two_gpus.py"
+    program.write_text(TWO_GPUS)
+    done = run_two_ranks([sys.executable, program])
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [f"rank {n} of 2 sees /physical_device:GPU:{n}" for n in range(2)]
 
 
 # --- Ranks that do not fit -----------------------------------------------------------------------
