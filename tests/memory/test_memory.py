@@ -71,20 +71,24 @@ def test_a_gpu_was_handed_out_what_is_planned_or_a_little_less(has_kernels, rows
         assert 1.0 <= ratio < 1.02, row
 
 
-def test_kernels_are_planned_only_where_they_run(monkeypatch):
+def test_kernels_are_planned_only_where_they_run(tmp_path, monkeypatch):
     step = change(scope="step", precision="fp16", has_kernels=True)
     assert step.uses_kernels
     for changes in ({"precision": "fp32"}, {"scope": "blocks"}, {"sequence_length": 500}, {"has_kernels": False}):
         assert not change(step, **changes).uses_kernels
     config = PretrainingConfig(num_train_steps=1, xla_scope="step", precision="fp16")
-    for capabilities, triton, expected in (
-        ([(9, 0), (8, 0)], object(), True),
-        ([(9, 0), (7, 0)], object(), False),
-        ([(9, 0)], None, False),
-        ([], object(), False),
+    code = tmp_path / "launch.so"
+    code.touch()
+    for capabilities, triton, compiled, expected in (
+        ([(9, 0), (8, 0)], object(), code, True),
+        ([(9, 0), (7, 0)], object(), code, False),
+        ([(9, 0)], None, code, False),
+        ([(9, 0)], object(), tmp_path / "missing.so", False),
+        ([], object(), code, False),
     ):
         monkeypatch.setattr(requirements, "compute_capabilities", lambda found=capabilities: found)
         monkeypatch.setattr(requirements.importlib.util, "find_spec", lambda _, found=triton: found)
+        monkeypatch.setattr(requirements, "compiled_file", lambda _, found=compiled: found)
         work = Workload.of(config, ProgramOptions(), LARGE.bert_config, sequence_length=512, num_predictions=80)
         assert work.has_kernels == expected
 

@@ -321,6 +321,10 @@ def test_a_step_without_kernels_computes_as_xla_and_says_why(stand_in, monkeypat
         np.testing.assert_array_equal(one, other)
 
 
+def test_a_large_micro_batch_of_a_small_model_has_kernels(stand_in):
+    assert BiasGelu(1024 * 512, 512, True, tf.float16).kernels
+
+
 @pytest.mark.parametrize(
     "made, reason",
     [
@@ -331,6 +335,7 @@ def test_a_step_without_kernels_computes_as_xla_and_says_why(stand_in, monkeypat
         (lambda: AddNorm(64, 64, 40, 0.1, EPSILON, tf.float16), "a hidden size of 40 is no multiple of 32, or over"),
         (lambda: BiasGelu(64, 128, True, tf.float16), "64 rows are no multiple of 128"),
         (lambda: BiasGelu(128, 96, True, tf.float16), "an intermediate size of 96 is no multiple of 128"),
+        (lambda: AddNorm(1 << 23, 32, 128, 0.1, EPSILON, tf.float16), "8388608 rows are too many for a launch"),
         (lambda: draw_keep_bits(0.1, 1, 128), "a row's 128 dropouts do not fill words of bits"),
     ],
 )

@@ -126,8 +126,10 @@ def add_norm_gradients(
 def bias_gelu_forward(
     x, bias, result, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, EXACT: tl.constexpr
 ):
-    """GELU(x + bias) [R, I]."""
-    rows, columns = tl.program_id(1) * ROWS + tl.arange(0, ROWS), tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    """GELU(x + bias) [R, I]. Programs are numbered along the rows: the grid's second size could not be that large."""
+    program, num_blocks = tl.program_id(0), WIDTH // COLUMNS
+    rows = program // num_blocks * ROWS + tl.arange(0, ROWS)
+    columns = program % num_blocks * COLUMNS + tl.arange(0, COLUMNS)
     at = rows[:, None] * WIDTH + columns[None, :]
     exact = tl.load(x + at).to(tl.float32) + tl.load(bias + columns)[None, :]
     tl.store(result + at, (exact * _share(exact, EXACT)).to(result.dtype.element_ty))

@@ -39,8 +39,8 @@ class FusedAttention(FusedOperation):
 
     @property
     def _has_wide_registers(self) -> bool:
-        """Whether matrix instructions read shared memory (9.0 and later), so that larger blocks fit into registers."""
-        return launching.compute_capability() >= (9, 0)
+        """Whether matrix instructions read shared memory, so that larger blocks fit into registers: 9.0 to 11.0."""
+        return (9, 0) <= launching.compute_capability() < (12, 0)
 
     @property
     def _is_one_block(self) -> bool:

@@ -113,7 +113,7 @@ class BiasGelu(FusedOperation):
                 [data, floats],
                 [flat],
                 constants,
-                (num_blocks, rows // _GELU_ROWS, 1),
+                (num_blocks * rows // _GELU_ROWS, 1, 1),
                 _GELU_WARPS,
             ),
             Launch(

@@ -15,6 +15,7 @@ from bert_tf.model.randomness import ELEMENTS_PER_COUNT, threshold
 Site = tuple[tf.Tensor, tf.Tensor]  # of a dropout: key and first row, from `DropoutKey.at`
 BITS_PER_WORD = 32
 _WORDS_OF_PROGRAM = 128  # for each of a count's eight elements
+_LARGEST_GRID = 65_535  # in the second and third direction
 
 
 class Launch(NamedTuple):
@@ -51,6 +52,8 @@ class FusedOperation(abc.ABC):
             raise Unavailable(f"they compute in bfloat16 and float16, not in {self.dtype.name}")
         if self.num_rows % self.smallest_num_rows:
             raise Unavailable(f"{self.num_rows} rows are no multiple of {self.smallest_num_rows}")
+        if any(max(launch.grid[1:]) > _LARGEST_GRID for launch in self._launches):
+            raise Unavailable(f"{self.num_rows} rows are too many for a launch")
         find_kernels(self.kernels)
 
     @property

@@ -10,9 +10,8 @@ from pathlib import Path
 from bert_tf.base.compiled import compiled_file, load_library
 from bert_tf.base.tensorflow import tf, xla_operations
 from bert_tf.model.kernels.compilation import Compiled, Kernel, Unavailable, compile_kernels
-from bert_tf.model.kernels.requirements import OLDEST_CAPABILITY
+from bert_tf.model.kernels.requirements import LAUNCHER, OLDEST_CAPABILITY
 
-_SOURCE = Path(__file__).with_name("launch.cpp")
 # Triton's names of kernels' parameters.
 TYPES = {
     tf.bfloat16: "*bf16",
@@ -73,7 +72,7 @@ def add_kernels(kernels: Sequence[Compiled]) -> list[int]:
 @functools.cache
 def launcher() -> ctypes.PyDLL:
     """The compiled launch.cpp. Raises: Unavailable."""
-    code = load_library(compiled_file(_SOURCE))
+    code = load_library(compiled_file(LAUNCHER))
     if code is None:
         raise Unavailable("the project's C++ is not compiled (python -m bert_tf.base.compiled)")
     return code

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 
+from bert_tf.base.compiled import compiled_file
 from bert_tf.base.machine.hardware import compute_capabilities
 
 # The compute capability from which on Triton makes matrix instructions of the kernels.
@@ -11,13 +13,15 @@ OLDEST_CAPABILITY = (8, 0)
 HEAD_SIZES = (32, 64, 128)
 # The lengths of sequences: multiples of this, and one that is shorter.
 LENGTH_UNIT, SHORT_LENGTH = 64, 32
+# The C++ that XLA calls.
+LAUNCHER = Path(__file__).with_name("launch.cpp")
 
 
 def may_have_kernels() -> bool:
-    """Whether this machine's GPUs can run the kernels: all are of `OLDEST_CAPABILITY` or later, and Triton is there."""
+    """Whether this machine can run the kernels: Triton and our C++ are there, and all GPUs are new enough."""
     capabilities = compute_capabilities()
-    has_triton = importlib.util.find_spec("triton") is not None
-    return has_triton and bool(capabilities) and min(capabilities) >= OLDEST_CAPABILITY
+    is_installed = importlib.util.find_spec("triton") is not None and compiled_file(LAUNCHER).exists()
+    return is_installed and bool(capabilities) and min(capabilities) >= OLDEST_CAPABILITY
 
 
 def can_attend(head_size: int, sequence_length: int) -> bool:

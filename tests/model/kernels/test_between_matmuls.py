@@ -105,7 +105,7 @@ def computed_gelu(exact, dtype):
     x[0, :2] = dtype(20), dtype(-20)
     sizes = dict(WIDTH=WIDTH, COLUMNS=128, ROWS=ROWS, EXACT=exact)
     results = [unwritten([R, WIDTH], dtype)]
-    (result,) = run("bias_gelu_forward", (WIDTH // 128, R // ROWS, 1), [x, bias], results, **sizes)
+    (result,) = run("bias_gelu_forward", (WIDTH // 128 * R // ROWS, 1, 1), [x, bias], results, **sizes)
     results = [unwritten([R, WIDTH], dtype), unwritten([PROGRAMS, WIDTH], np.float32)]
     run("bias_gelu_gradients", (WIDTH // 128, PROGRAMS, 1), [d_result, x, bias], results, **sizes, STEPS=STEPS)
     return tf.constant(x.astype(np.float64) + bias), d_result.astype(np.float64), result, *results

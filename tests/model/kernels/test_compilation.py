@@ -7,6 +7,7 @@ import errno
 import importlib.metadata
 import importlib.util
 import os
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -61,11 +62,14 @@ def test_a_second_start_compiles_nothing(tmp_path, started):
 
 def test_another_card_version_or_source_is_compiled_anew(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    (tmp_path / "between_matmuls.py").write_text("another source")
+    folder = shutil.copytree(compilation._SOURCES, tmp_path / "sources")
     file = compilation._kept_file(KERNEL, A100, "3.9.0")
     others = [compilation._kept_file(KERNEL, (9, 0), "3.9.0"), compilation._kept_file(KERNEL, A100, "3.9.1")]
     others.append(compilation._kept_file(OTHER, A100, "3.9.0"))
-    monkeypatch.setattr(compilation, "_SOURCES", tmp_path)
+    monkeypatch.setattr(compilation, "_SOURCES", folder)
+    assert compilation._kept_file(KERNEL, A100, "3.9.0") == file
+    with open(folder / "dropout_bits.py", "a") as source:  # a function of it is part of this kernel
+        source.write("# Changed.\n")
     others.append(compilation._kept_file(KERNEL, A100, "3.9.0"))
     assert len({file, *others}) == 5
 

@@ -10,6 +10,7 @@ import pytest
 from bert_tf.base.tensorflow import tf
 from bert_tf.model.kernels import launching
 from bert_tf.model.kernels.compilation import Unavailable
+from bert_tf.model.kernels.requirements import LAUNCHER
 from tests.compiled import compile_for_test
 from tests.processes import answer
 
@@ -35,7 +36,7 @@ BEGIN = """if True:
 
 @pytest.fixture(scope="module")
 def launcher(tmp_path_factory):
-    return compile_for_test(launching._SOURCE, tmp_path_factory.mktemp("launcher") / "launch.so")
+    return compile_for_test(LAUNCHER, tmp_path_factory.mktemp("launcher") / "launch.so")
 
 
 def run(launcher, folder, code=""):

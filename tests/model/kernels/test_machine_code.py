@@ -24,15 +24,16 @@ if importlib.util.find_spec("triton") is None:  # nor imported: it is for other 
 pytestmark = pytest.mark.slow
 
 KIB = 1024
-MATRIX_INSTRUCTION = {(8, 0): r"\bHMMA\b", (9, 0): r"\bHGMMA\b", (10, 0): r"\bUTC[A-Z]*MMA\b"}
-# Of a block. Cards of 8.6 and 8.9 have the least.
-SHARED_LIMIT = {(8, 0): 99 * KIB, (9, 0): 227 * KIB, (10, 0): 227 * KIB}
+MATRIX_INSTRUCTION = {(8, 0): r"\bHMMA\b", (12, 0): r"\bHMMA\b", (9, 0): r"\bHGMMA\b", (10, 0): r"\bUTC[A-Z]*MMA\b"}
+# Of a block. Cards of 8.6, 8.9 and 12.0 have the least.
+SHARED_LIMIT = {(8, 0): 99 * KIB, (12, 0): 99 * KIB, (9, 0): 227 * KIB, (10, 0): 227 * KIB}
 # Bytes of a thread's registers that are in memory, by card, kernel, length and head size; 0 elsewhere.
 SPILLED = {
     ((8, 0), "attend_forward", 128, 64): 16,
     ((8, 0), "attend_gradients", 128, 64): 208,
     ((9, 0), "attend_key_value_gradients", 512, 64): 8,
     ((10, 0), "attend_key_value_gradients", 512, 128): 64,
+    ((12, 0), "attend_forward", 512, 128): 8,
 }
 
 
@@ -74,12 +75,13 @@ def facts(compiled: Compiled, tmp_path) -> Facts:
         *[((9, 0), length, 64, True) for length in (32, 128, 512)],
         ((8, 0), 128, 64, True),
         ((10, 0), 512, 128, False),
+        ((12, 0), 512, 128, False),
     ],
 )
 def test_attention(monkeypatch, tmp_path, capability, S, D, packed):
     kernels = kernels_of(monkeypatch, capability, lambda: FusedAttention(2 * S, S, 12, D, 0.1, packed, tf.float16))
     compiled = compile_kernels(kernels, capability)
-    is_one_block = S <= 128 and (capability >= (9, 0) or D <= 64 or S < 64)
+    is_one_block = S <= 128 and (capability in ((9, 0), (10, 0)) or D <= 64 or S < 64)
     # Those of 9.0 and 10.0 have at least 64 rows.
     instruction = MATRIX_INSTRUCTION[capability if S >= 64 else (8, 0)]
     assert len(kernels) == (3 if is_one_block else 4)
