@@ -205,7 +205,8 @@ found_python() { python3 -c 'import sys; print("%d.%d, %d bits" % (*sys.version_
 # --- Packages ----------------------------------------------------------------------------------
 
 in_container() { [[ -n "${NVIDIA_TENSORFLOW_VERSION:-}" || "${NVIDIA_PRODUCT_NAME:-}" == TensorFlow ]]; }
-have_driver() { command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU'; }
+# Without a pipe: grep -q would end before nvidia-smi does, which then fails.
+have_driver() { command -v nvidia-smi >/dev/null && [[ $'\n'"$(nvidia-smi -L 2>/dev/null)" == *$'\nGPU'* ]]; }
 have_compiler() { command -v "${CXX:-g++}" >/dev/null && command -v make >/dev/null; }
 
 # A killed pip leaves an incomplete package that pip takes for complete. The file `dirty` marks that.
@@ -244,7 +245,13 @@ open(sysconfig.get_path("purelib") + "/bert_tf.pth", "w").write(sys.argv[1] + "\
 # On all cores; pip would use one. What is no Python of this version stays as it is.
 compile_packages() { "$python" -m compileall -q -j 0 "$venv/lib" || true; }
 
-horovod_works() { TF_CPP_MIN_LOG_LEVEL=3 "$python" -c 'import horovod.tensorflow' >>"$log" 2>&1; }
+# Whether it loads, and has NCCL and MPI if they are here.
+horovod_works() {
+  TF_CPP_MIN_LOG_LEVEL=3 "$python" -c 'import sys, horovod.tensorflow as hvd
+for name, is_built in ("nccl", hvd.nccl_built()), ("mpi", hvd.mpi_built()):
+    if name in sys.argv[1] and not is_built:
+        sys.exit(f"Horovod was built without {name}, which is here now")' "$controllers" >>"$log" 2>&1
+}
 
 # With NCCL if CUDA's compiler and NCCL's header are there, MPI if its compiler is, and always Gloo.
 horovod_settings() {
@@ -256,7 +263,7 @@ horovod_settings() {
   else
     export HOROVOD_WITHOUT_MPI=1
   fi
-  if [[ $flavour != cpu ]] && command -v nvcc >/dev/null && nvcc --version | grep -q 'release 12' &&
+  if [[ $flavour != cpu ]] && command -v nvcc >/dev/null && [[ "$(nvcc --version)" == *"release 12"* ]] &&
     [[ -n "${HOROVOD_NCCL_HOME:-}" || -e /usr/include/nccl.h ]]; then
     export HOROVOD_GPU_OPERATIONS=NCCL
     controllers+=-nccl
@@ -297,7 +304,6 @@ install_horovod() {
   local wheels
   without="this is a Mac, for which Horovod is not built"
   ! on_mac || return
-  horovod_settings
   wheels=$("$python" -c 'import platform, sys, tensorflow
 version, libc = "py%d%d" % sys.version_info[:2], "".join(platform.libc_ver())
 print("-".join(["tf" + tensorflow.__version__, sys.argv[1], version, platform.machine(), libc]))' \
@@ -334,7 +340,7 @@ compile_code() {
 # Identifies the requirements and the machine: if unchanged, and the packages import, nothing needs to be done.
 key() {
   { cat requirements/*.txt requirements/*/*.txt scripts/setup.sh && echo "$root $venv $flavour $tensorflow" \
-    "$(command -v mpicxx || true) $("$python" -V 2>&1)"; } | cksum | tr ' ' -
+    "$controllers $("$python" -V 2>&1)"; } | cksum | tr ' ' -
 }
 
 verify() {
@@ -425,6 +431,7 @@ main() {
     say "for the CPU: $no_gpu_code"
     flavour=cpu
   fi
+  horovod_settings
   if [[ -e "$state/stamp" && ! -w "$state" ]]; then
     log=/dev/null # another user's, as in a container image: it can be checked, not repaired
   else

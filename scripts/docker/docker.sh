@@ -6,7 +6,8 @@ proxies=(http_proxy https_proxy no_proxy)
 # shellcheck source=scripts/paths.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../paths.sh"
 
-have_gpu() { command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU'; }
+# Without a pipe: grep -q would end before nvidia-smi does, which then fails.
+have_gpu() { command -v nvidia-smi >/dev/null && [[ $'\n'"$(nvidia-smi -L 2>/dev/null)" == *$'\nGPU'* ]]; }
 
 need_docker() {
   command -v docker >/dev/null || fail "there is no docker on PATH. Everything also runs without it after" \

@@ -37,7 +37,8 @@ class Machine:
         text = f'case $1 in\n info) echo "{info}" ;;\n image) {image} ;;\n *) {log} ;;\nesac'
         write_program(self.bin / "docker", text)
 
-    def nvidia_smi(self, text: str = "echo 'GPU 0: NVIDIA H100 (UUID: GPU-1)'") -> None:
+    # It takes its time for each.
+    def nvidia_smi(self, text: str = "echo 'GPU 0: H100 (UUID: GPU-1)'; sleep 0.1; echo 'GPU 1: ...'") -> None:
         write_program(self.bin / "nvidia-smi", text)
 
     def start(self, script: str, *arguments: str, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, **environment: str):

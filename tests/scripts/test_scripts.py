@@ -113,7 +113,7 @@ case "$*" in
   "-m venv "*) mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; echo "VIRTUAL_ENV=$3" >"$3/bin/activate"; >"$3/pyvenv.cfg" ;;
   "-m "*) ;;
   *bert_tf.pth*) ;;
-  "-c import horovod"*) exit 1 ;;
+  "-c import sys, horovod"*) exit 1 ;;
   -) echo "TensorFlow 2.15.1, no Horovod (one process)" ;;
   *) exec {sys.executable} "$@" ;;
 esac
@@ -183,6 +183,28 @@ def test_packages_for_gpus_are_taken_where_there_is_none(tmp_path):
     for arguments, needed in ([], 2500), (["--test"], 3500), (["--gpu"], 10000), ([], 10000):
         done = set_up(tmp_path, stand_ins, *arguments, PYTHON="python")
         assert done.returncode == 1 and f"1 MiB are free at {ROOT}; the set-up needs about {needed}" in done.stderr
+
+
+# With a Horovod that was built for Gloo alone.
+PYTHON_WITH_HOROVOD = PYTHON.replace("exit 1", f'exec {sys.executable} "$@"').replace("no Horovod (one process)", "")
+
+
+def test_horovod_is_built_again_when_nccl_has_come(tmp_path):
+    package = tmp_path / "horovod"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "tensorflow.py").write_text("def nccl_built(): return 0\nmpi_built = nccl_built\n")
+    stand_ins = {
+        "python": PYTHON_WITH_HOROVOD.replace("  *)", "  *tensorflow.__version__*) echo tf ;;\n  *)"),
+        "nvidia-smi": "echo 'GPU 0: a'",
+        "nvcc": "echo 'Cuda compilation tools, release 12.4'",
+        **dict.fromkeys(("g++", "make"), "exit 1"),
+    }
+    variables = {"PYTHON": "python", "PYTHONPATH": str(tmp_path)}
+    first = set_up(tmp_path, stand_ins, **variables, HOROVOD_NCCL_HOME="")
+    again = set_up(tmp_path, stand_ins, **variables, HOROVOD_NCCL_HOME="/opt/nccl")
+    assert first.returncode == 0 and "compiled once" not in first.stdout, first.stdout + first.stderr
+    assert "Horovod 0.28.1 (gloo-nccl), compiled once" in again.stdout, again.stdout + again.stderr
 
 
 @pytest.mark.parametrize(
