@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 from bert_tf.base.errors import UserError
@@ -34,6 +35,9 @@ def prepare_device(precision: str, scope: str) -> None:
             "bfloat16 is slower there than fp32 or ends the process; omit the flag, or give --precision=fp32"
         )
     tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
-    if scope != "step" and tf.config.list_physical_devices("GPU"):
-        tf.config.experimental.enable_op_determinism()
+    if tf.config.list_physical_devices("GPU"):
+        if scope == "step":
+            os.environ.pop("TF_DETERMINISTIC_OPS", None)  # the same demand, by a user's variable
+        else:
+            tf.config.experimental.enable_op_determinism()
     limit_lost_memory()

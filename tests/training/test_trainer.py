@@ -1,6 +1,7 @@
 """The trainer: checkpoints written while it goes on, the time limit, halving; what it needs of the machine."""
 
 import itertools
+import os
 import threading
 import types
 
@@ -50,8 +51,9 @@ def test_tensorflows_kernels_add_in_one_order_on_gpus(monkeypatch, scope, gpus, 
     calls = []
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["GPU"] * gpus)
     monkeypatch.setattr(tf.config.experimental, "enable_op_determinism", lambda: calls.append(scope))
+    monkeypatch.setenv("TF_DETERMINISTIC_OPS", "1")
     device.prepare_device("fp32", scope)
-    assert len(calls) == expected
+    assert len(calls) == expected and ("TF_DETERMINISTIC_OPS" in os.environ) == (scope != "step")
 
 
 # --- Checkpoints that are written while the updates go on -----------------------------------------
