@@ -225,6 +225,7 @@ install_packages() {
   ! "$want_tests" || needed=3500
   [[ $flavour != gpu ]] || needed=10000
   if in_container; then
+    wanted+=(-r requirements/triton.txt)
     wanted+=("protobuf<5") # as TensorFlow 2.15 and 2.17 need it; image 24.03 has one that is too old for our records
     "$want_tests" && wanted+=(-r requirements/test.txt)
   else
