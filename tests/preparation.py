@@ -96,7 +96,7 @@ def assert_left_out(working_dir, dataset, fault, lines, *arguments):
 
 def cleaned(batches, clean):
     """All documents of the batches, cleaned."""
-    return [document for batch in batches for document in clean_batch(batch, clean=clean).documents]
+    return [document for batch in batches for document in clean_batch(batch, clean=clean, is_document=bool).documents]
 
 
 def sorted_out(found):

@@ -74,6 +74,16 @@ def test_documents_by_file_line_and_blank_line(tmp_path):
     assert read("line") == ["One is", "wrapped.", "Two.", long_line]
 
 
+@pytest.mark.parametrize("input_format, kept", [("line", 3), ("sentences", 3), ("paragraph", 1)])
+def test_documents_that_the_user_names_need_no_full_stop(tmp_path, input_format, kept):
+    """Of text between blank lines some is titles."""
+    path = tmp_path / "posts.txt"
+    between = "\n" if input_format == "line" else "\n\n"
+    path.write_text(between.join(["good morning everyone", "* * *", "今天天气很好我们去公园", "It is one."]) + "\n")
+    counts = formatted(tmp_path / input_format, path, "--input_format", input_format)[1]["counts"]
+    assert counts["num_documents"] == kept and counts["num_dropped_without_sentence"] == 4 - kept
+
+
 @pytest.mark.parametrize("line_end", ["\n", "\r\n", " \r"])
 def test_line_ends_of_texts_in_json_are_those_of_text_files(tmp_path, line_end):
     text = line_end.join(["A title", "", "It is one,", "wrapped.", " ", "It is two."])

@@ -29,6 +29,8 @@ from bert_tf.prepare.corpora.documents import (
     Position,
     as_line,
     as_marked_line,
+    has_sentence,
+    has_words,
     json_text,
     read_files,
 )
@@ -145,7 +147,8 @@ def corpus_of(paths: Sequence[Path], input_format: str, options: PreparationOpti
     # Omitted if the lines are the text, and (with its default) for JSON lines, to which it once did not apply.
     if "parquet" in formats or column != "text":
         arguments["text_column"] = column
-    return Corpus(paths, batches, clean, arguments)
+    # Of text between blank lines some is titles; what else is a document, the user knows.
+    return Corpus(paths, batches, clean, arguments, has_sentence if "paragraph" in formats else has_words)
 
 
 def _checked(path: Path, lines: Iterator[str], *, is_chosen: bool) -> Iterator[str]:

@@ -28,6 +28,16 @@ _STOP = re.compile(f"[.!?…{OTHER_STOPS}{SENTENCE_END}]")
 MIN_WORDS_WITHOUT_STOP = 8
 
 
+def has_words(text: str, number: int = 1) -> bool:
+    """Whether there are at least `number` words."""
+    return next(itertools.islice(_WORD.finditer(text), number - 1, None), None) is not None
+
+
+def has_sentence(line: str) -> bool:
+    """Whether there is a word, and either a sentence's end or more words than in a title."""
+    return has_words(line, MIN_WORDS_WITHOUT_STOP) or (has_words(line) and bool(_STOP.search(line)))
+
+
 class BadRecord(NamedTuple):
     """A document that cannot be read; `fault` names its place in the file, too."""
 
@@ -77,14 +87,16 @@ class Corpus(NamedTuple):
     """How to read a corpus: `batches` yields its files' content in a fixed order, from a position on (if empty, from
     the start); `clean` makes a line of a document, or a list of lines of what holds several, in a worker process.
 
-    `arguments` are those that change the result. Of a damaged file `batches` keeps what stands before the damage; it
-    raises `UserError` where a file is of another kind or encoding, or a document in it is too large.
+    `arguments` are those that change the result. `is_document` tells which lines are kept. Of a damaged file `batches`
+    keeps what stands before the damage; it raises `UserError` where a file is of another kind or encoding, or a document
+    in it is too large.
     """
 
     paths: Sequence[Path]
     batches: Callable[[Position], Iterable[Batch]]
     clean: Callable[[Any], Cleaned | list[Cleaned]]
     arguments: dict[str, Any]
+    is_document: Callable[[str], bool] = has_sentence
 
 
 def as_line(paragraphs: Iterable[str]) -> str:
@@ -114,16 +126,6 @@ def json_text(
         unread.add(content, [field])
     text = content.get(field)
     return text if isinstance(text, str) else BadRecord(f"line {number}: no text in the field {field!r}; {remedy}")
-
-
-def has_words(text: str, number: int) -> bool:
-    """Whether there are at least `number` words."""
-    return next(itertools.islice(_WORD.finditer(text), number - 1, None), None) is not None
-
-
-def has_sentence(line: str) -> bool:
-    """Whether there is a word, and either a sentence's end or more words than in a title."""
-    return has_words(line, MIN_WORDS_WITHOUT_STOP) or (has_words(line, 1) and bool(_STOP.search(line)))
 
 
 def files_from(paths: Sequence[Path], position: Position) -> Iterator[tuple[Path, Position]]:

@@ -22,7 +22,7 @@ import numpy as np
 from bert_tf.base.errors import BadRecords, UserError
 from bert_tf.base.files import sha256_of_file, sync
 from bert_tf.base.progress import Progress
-from bert_tf.prepare.corpora.documents import BadRecord, Batch, Cleaned, Corpus, Damage, Dropped, has_sentence
+from bert_tf.prepare.corpora.documents import BadRecord, Batch, Cleaned, Corpus, Damage, Document, Dropped
 from bert_tf.prepare.running.stage import Made, Stage, counts_in_words
 from bert_tf.prepare.running.workers import TaskPool
 from bert_tf.records.manifest import FileEntry
@@ -122,7 +122,7 @@ class Writer:
             self._keep()
 
     def _write_line(self, line: str) -> None:
-        if not has_sentence(line):
+        if not line:
             self.counts["num_dropped_without_sentence"] += 1
             return
         encoded = line.encode("utf-8", "replace") + b"\n"
@@ -190,18 +190,22 @@ def format_corpus(writer: Writer, corpus: Corpus, workers: TaskPool) -> Made:
         raise
 
 
-def clean_batch(batch: Batch, *, clean: Callable[[Any], Cleaned | list[Cleaned]]) -> Batch:
-    """The batch with its documents cleaned, by a worker."""
+def clean_batch(
+    batch: Batch, *, clean: Callable[[Any], Cleaned | list[Cleaned]], is_document: Callable[[str], bool]
+) -> Batch:
+    """The batch with its documents cleaned, by a worker. The line of what is no document is empty."""
     results: list[Cleaned] = []
     for document in batch.documents:
         cleaned = document if isinstance(document, (Dropped, BadRecord, Damage)) else clean(document)
-        results += cleaned if isinstance(cleaned, list) else [cleaned]
+        for each in cleaned if isinstance(cleaned, list) else [cleaned]:
+            is_dropped = isinstance(each, Document) and not is_document(each.line)
+            results.append(each._replace(line="") if is_dropped else each)
     return batch._replace(documents=results)
 
 
 def _write_all(writer: Writer, corpus: Corpus, workers: TaskPool) -> None:
     batches = workers.map_in_order(
-        functools.partial(clean_batch, clean=corpus.clean),
+        functools.partial(clean_batch, clean=corpus.clean, is_document=corpus.is_document),
         corpus.batches(writer.checkpoint["position"]),
         lambda batch: max(batch.input_bytes, batch.size),
         _BYTES_IN_FLIGHT,
