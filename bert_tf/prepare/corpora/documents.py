@@ -88,8 +88,8 @@ class Corpus(NamedTuple):
     the start); `clean` makes a line of a document, or a list of lines of what holds several, in a worker process.
 
     `arguments` are those that change the result. `is_document` tells which lines are kept. Of a damaged file `batches`
-    keeps what stands before the damage; it raises `UserError` where a file is of another kind or encoding, or a document
-    in it is too large.
+    keeps what stands before the damage; it raises `UserError` where a file is of another kind or encoding, or a
+    document in it is too large.
     """
 
     paths: Sequence[Path]

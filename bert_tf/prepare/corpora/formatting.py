@@ -198,8 +198,9 @@ def clean_batch(
     for document in batch.documents:
         cleaned = document if isinstance(document, (Dropped, BadRecord, Damage)) else clean(document)
         for each in cleaned if isinstance(cleaned, list) else [cleaned]:
-            is_dropped = isinstance(each, Document) and not is_document(each.line)
-            results.append(each._replace(line="") if is_dropped else each)
+            if isinstance(each, Document) and not is_document(each.line):
+                each = each._replace(line="")
+            results.append(each)
     return batch._replace(documents=results)
 
 
