@@ -15,7 +15,7 @@ from bert_tf.base.files import write_text
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.heads import Head
 from bert_tf.memory.plan import Workload
-from bert_tf.run.run_folder import FEATURES
+from bert_tf.run.run_folder import CONFIG, FEATURES, describe_differences, read_config
 from bert_tf.settings.programs import FinetuningOptions
 from bert_tf.settings.training import FinetuningConfig
 from bert_tf.tasks.rows import CACHE_VERSION, Arrays, Outputs, TaskRows, cached_arrays, content_key
@@ -235,6 +235,8 @@ class FinetuningTask(Task):
                     notes.append(note)
                 if use == TRAIN:
                     notes.append(self.fit())
+        if not self.trains:
+            notes.append(self._rows_unlike_training())
         for note in filter(None, notes):
             run.say(note)
         for use, paths in self.files.items():
@@ -243,6 +245,20 @@ class FinetuningTask(Task):
             if remark := self.remark(use, rows):
                 run.say(f"{source}: {remark}")
             run.say(self.tokenizer.count_unknown(rows.tokens).describe(source))
+
+    def _rows_unlike_training(self) -> str:
+        """A warning if the run that made the weights had rows of other settings than are made here, or ""."""
+        from bert_tf.run.checkpoint import STATE
+
+        assert self.weights
+        run_folder = self.weights.folder.parents[1]
+        if not (self.weights.folder / STATE).is_file() or not (run_folder / CONFIG).is_file():
+            return ""
+        trained, meaning = (read_config(run_folder) or {})["identity"], self.meaning()
+        here = {name: value for name, value in self.fixed().items() if name in trained and name not in meaning}
+        if differences := describe_differences({name: trained[name] for name in here}, here):
+            return f"warning: {run_folder} was trained with other rows ({differences}); type what it was trained with"
+        return ""
 
     def cached(self, run: Run, kind: type[Arrays], make: Callable[[], Arrays], *key: object) -> Arrays:
         """Rows from the run folder's cache, or made by `make` if the cache lacks them.

@@ -78,7 +78,14 @@ def test_scoring_and_predicting_later_gives_the_same(finished, data, tmp_path, c
     assert later.run()
     assert scores_in(tmp_path) == pytest.approx(scores_in(finished), abs=1e-6)
     assert predictions(tmp_path) == predictions(finished)
-    assert "dev.tsv: 8 rows (1: 4, 0: 4)" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "dev.tsv: 8 rows (1: 4, 0: 4)" in shown and "warning" not in shown
+
+
+def test_rows_unlike_those_of_the_training_are_a_warning(finished, data, tmp_path, capsys):
+    assert trained_job(data, tmp_path, [PREDICT], init_checkpoint=str(finished), max_seq_length=5).run()
+    difference = rf"{finished} was trained with other rows (max_seq_length: 8 there, 5 now)"
+    assert f"warning: {difference}; type what it was trained with" in capsys.readouterr().out
 
 
 def save_untrained(folder, data, task, task_file="task.json"):
