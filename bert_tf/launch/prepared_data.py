@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
 from bert_tf.base.errors import MissingError, UserError
+from bert_tf.base.files import sha256_of_file
 from bert_tf.records.manifest import MANIFEST_NAME, read_manifest
 
 Lengths = tuple[int, int]  # max_seq_length, max_predictions_per_seq
@@ -29,6 +31,12 @@ class PreparedData:
     lengths: Lengths | None  # None: token files, which serve all lengths
     is_cased: bool
     vocabulary: str  # sha256 of vocab.txt and casing; equal for both phases of a run
+    text: str  # the beginning of a sha256 of the text that the data were made from, whatever their lengths
+
+    @property
+    def manifest_sha256(self) -> str:
+        """What a run's config.json has of the data that it was trained on."""
+        return sha256_of_file(self.folder / MANIFEST_NAME)
 
     @property
     def has_test(self) -> bool:
@@ -63,7 +71,8 @@ def find_data(data_dir: Path) -> tuple[list[PreparedData], list[Path]]:
                 lengths = int(arguments["max_seq_length"]), int(arguments["max_predictions_per_seq"])
             vocabulary = f"{manifest.vocab.sha256} {arguments['do_lower_case']} {arguments['strip_accents']}"
             is_cased = not arguments["do_lower_case"]
-            complete.append(PreparedData(folder, folder.name, data_format, lengths, is_cased, vocabulary))
+            text = hashlib.sha256(" ".join(entry.sha256 for entry in manifest.inputs).encode()).hexdigest()[:16]
+            complete.append(PreparedData(folder, folder.name, data_format, lengths, is_cased, vocabulary, text))
     return complete, unfinished
 
 

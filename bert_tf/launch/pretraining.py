@@ -8,19 +8,30 @@ import itertools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from bert_tf.base.errors import MissingError, UserError
 from bert_tf.base.files import check_output, read_json_object
 from bert_tf.base.locks import FileLock, LockedError
+from bert_tf.bert_config import BertConfig
 from bert_tf.launch.arguments import Typed, Values, arguments
 from bert_tf.launch.call import Call, Run, check_model, config_file, find_checkpoint
 from bert_tf.launch.environment import LaunchEnvironment, as_typed, short_path, show
 from bert_tf.launch.prepared_data import PreparedData, choose_data
 from bert_tf.run.events import CONVERGED, DONE, last_event
-from bert_tf.run.run_folder import CONFIG, REPORT, describe_differences, find_checkpoints, find_damage, is_report
-from bert_tf.settings.programs import PRETRAINING
-from bert_tf.settings.training import AUTO, MAX_GLOBAL_BATCH, check_unpacked
+from bert_tf.run.run_folder import (
+    CONFIG,
+    REPORT,
+    describe_differences,
+    find_checkpoints,
+    find_damage,
+    is_report,
+    read_config,
+)
+from bert_tf.settings.declaration import pick
+from bert_tf.settings.programs import PRETRAINING, MaskingOptions
+from bert_tf.settings.training import AUTO, MAX_GLOBAL_BATCH, PretrainingConfig, check_unpacked
 
 LENGTHS = ((128, 20), (512, 80))  # of both phases: tokens, and predicted ones
 PLAN = "plan.json"
@@ -137,9 +148,17 @@ class Pretraining(Call):
     def is_finished(self, phase: Phase) -> bool:
         """Whether its run has also recorded its end, which comes after the evaluation and the files for others.
 
-        Of an early end the program decides: it knows the scores.
+        Of an early end the program decides, which knows the scores, until the next phase has begun with its weights.
         """
-        return self.has_weights(phase) and self.end_of(phase) == DONE
+        ends = (DONE, CONVERGED) if self._has_successor(phase) else (DONE,)
+        return self.has_weights(phase) and self.end_of(phase) in ends
+
+    def has_begun(self, phase: Phase) -> bool:
+        return (self.run_folder(phase) / CONFIG).exists()
+
+    def _has_successor(self, phase: Phase) -> bool:
+        """Whether a phase has begun that starts from this one's weights."""
+        return any(other.starts_after == phase.name and self.has_begun(other) for other in self.phases)
 
     def end_of(self, phase: Phase) -> str | None:
         """Why the phase's run has ended, as it has recorded; None: it has not, or was started again."""
@@ -182,7 +201,7 @@ class Pretraining(Call):
           UserError: something is missing, or the run in the folder was started with other values.
         """
         folder, environment, chosen = self.folder, self.environment, self.chosen
-        unbegun = [phase for phase in self.phases if not (self.run_folder(phase) / CONFIG).exists()]
+        unbegun = [phase for phase in self.phases if not self.has_begun(phase)]
         has_begun = len(unbegun) < len(self.phases)
         if not has_begun:
             check_output(folder / PLAN, str(folder / PLAN), lambda beginning: b'"bert_model"' in beginning)
@@ -198,6 +217,7 @@ class Pretraining(Call):
             "init_checkpoint": environment.init_checkpoint,
             **{name: bool(environment.given(name)) for name in ("packing", "no_next_sentence")},
             "data_format": data[0].data_format,
+            "text_sha256": data[0].text,
         }
         earlier = next((phase for phase in self.phases if phase.name == chosen[0].starts_after), None)
         if earlier and not self.has_weights(earlier):
@@ -207,8 +227,45 @@ class Pretraining(Call):
             self.held.enter_context(_lock(folder))  # so that the plan stays as it is here
         if has_begun and not environment.given("continue_with_changes"):
             check_same_plan(folder, plan, unbegun)
+            for phase, prepared in zip(chosen, data):
+                if phase not in unbegun:
+                    _check_same(self.run_folder(phase), "settings", self.describe_changes(phase, prepared))
         files = {folder / PLAN: json.dumps(plan, indent=2) + "\n"}
         return [self._run(phase, prepared)._replace(files=files) for phase, prepared in zip(chosen, data)]
+
+    def identity(self, phase: Phase) -> Values:
+        """The settings of a phase that must not change within its run, by the names in its config.json."""
+        settings = SimpleNamespace(**self.settings("pretraining", self._flags(phase)))
+        config = pick(
+            PretrainingConfig,
+            settings,
+            train_batch_size=1 if phase.train_batch_size == AUTO else phase.train_batch_size,
+            num_accumulation_steps=phase.num_accumulation_steps,
+            num_ranks=phase.num_ranks,
+        )
+        return {**dataclasses.asdict(pick(MaskingOptions, settings)), **config.identity()}
+
+    def describe_changes(self, phase: Phase, data: PreparedData | None = None) -> str:
+        """How the run of a phase that has begun differs from what would be run now; "" if it does not.
+
+        The program compares more, but is not started for a run that is finished. Where the weights of an early end have
+        been used, what led to it belongs to the run, too. Raises `UserError` if its config.json cannot be read.
+        """
+        recorded = read_config(self.run_folder(phase))
+        assert recorded, "it has begun"
+        earlier, facts = recorded["identity"], recorded.get("data", {})
+        masking = {**dataclasses.asdict(MaskingOptions()), **facts.get("masking_rules", {})}  # of records the usual one
+        model = BertConfig.preset(self.typed["bert_model"], earlier["bert_config"]["vocab_size"])
+        before, now = {**masking, **earlier}, {"bert_config": model.to_dict(), **self.identity(phase)}
+        if self.end_of(phase) == CONVERGED and self._has_successor(phase):
+            stopping = ("eval_steps", "early_stopping")
+            before.update({name: recorded.get("settings", {}).get(name) for name in stopping})
+            now.update({name: self.environment.given(name) for name in stopping})
+        known = facts.get("manifest_sha256")
+        if data and known and known != data.manifest_sha256:
+            before["data"] = f"{facts['input_files']}, manifest {known[:16]}"
+            now["data"] = f"{data.folder / 'training'}, manifest {data.manifest_sha256[:16]}"
+        return describe_differences({name: before.get(name) for name in now}, now)
 
     def _choose_data(self) -> list[PreparedData]:
         """Those of each phase. Raises `UserError` if there are none."""
@@ -309,16 +366,23 @@ def _lock(folder: Path) -> FileLock:
 def check_same_plan(folder: Path, plan: Mapping[str, Any], unbegun: Sequence[Phase]) -> None:
     """Raises `UserError` if the run in `folder` was started with another plan.
 
-    The arguments of phases that have not begun may change.
+    The arguments of phases that have not begun may change, and what an older plan does not say.
     """
     file = folder / PLAN
     if not file.exists():
         return
     earlier = read_json_object(file, "delete it, and the run goes on if its settings are the same")
     endings = tuple(phase.ending for phase in unbegun if phase.ending)
-    fixed = ({name: value for name, value in each.items() if not name.endswith(endings)} for each in (earlier, plan))
-    if differences := describe_differences(*fixed):
+    fixed = [name for name in plan if name in earlier and not name.endswith(endings)]
+    _check_same(
+        folder, "arguments", describe_differences(*({name: each[name] for name in fixed} for each in (earlier, plan)))
+    )
+
+
+def _check_same(folder: Path, what: str, differences: str) -> None:
+    """Raises `UserError` if there are differences between the run in `folder` and what would be run now."""
+    if differences:
         raise UserError(
-            f"{folder} holds a run with other arguments ({differences}); use the same again, another RESULTS_DIR, or "
+            f"{folder} holds a run with other {what} ({differences}); use the same again, another RESULTS_DIR, or "
             "CONTINUE_WITH_CHANGES=1"
         )

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 from pathlib import Path
 
+from bert_tf.base.files import sha256_of_file
 from bert_tf.base.machine import launchers, software
+from bert_tf.bert_config import BertConfig
 from bert_tf.launch.environment import SETTINGS, LaunchEnvironment
 from bert_tf.launch.recipes import find_recipe
-from bert_tf.settings.declaration import with_variable
+from bert_tf.settings.declaration import settings_of, with_variable
+from bert_tf.settings.programs import MaskingOptions
+from bert_tf.settings.training import PretrainingConfig
 from tests.pretraining_data import write_manifest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,6 +51,24 @@ def values_of(output):
 
 def flags_of(command):
     return dict(word[2:].split("=", 1) for word in command if word.startswith("--") and "=" in word)
+
+
+def recorded_of(flags):
+    """What run_pretraining.py, as one rank with these flags, records in config.json, as far as launchers read it."""
+
+    def given(cls):
+        return {each.name: each.parse(flags[each.name]) for each in settings_of(cls) if each.name in flags}
+
+    settings, files = given(PretrainingConfig), Path(flags["input_files"])
+    if "global_batch_size" in flags:  # of which the program finds the split
+        settings["train_batch_size"] = int(flags["global_batch_size"])
+    config = PretrainingConfig(**settings)
+    model = BertConfig.preset(flags["bert_model"], 10).to_dict()
+    data = {"input_files": str(files), "manifest_sha256": sha256_of_file(files.parent / "manifest.json")}
+    if "tokens" in files.parts:
+        data["masking_rules"] = dataclasses.asdict(MaskingOptions(**given(MaskingOptions)))
+    settings, identity = dataclasses.asdict(config), {**config.identity(), "bert_config": model}
+    return {"identity": identity, "settings": settings, "data": data}
 
 
 def write_shards(folder, suffix, arguments, sha="a"):

@@ -15,7 +15,7 @@ from bert_tf.base.machine import software
 from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.launch import call, pretraining
 from bert_tf.launch.prepared_data import choose_data
-from tests.launch.helpers import flags_of, launch, prepare, prepare_tokens, values_of
+from tests.launch.helpers import flags_of, launch, prepare, prepare_tokens, recorded_of, values_of
 from tests.refusals import refused
 from tests.stand_ins import nvidia_smi
 
@@ -82,7 +82,7 @@ def folder(tmp_path, monkeypatch):
         calls.append(flags)
         if code := int(os.environ.get("STAND_IN_CODE", "0")):
             return code
-        (model_dir / "config.json").write_text("{}")
+        (model_dir / "config.json").write_text(json.dumps(recorded_of(flags)))
         checkpoint = model_dir / f"checkpoints/ckpt-{int(flags['num_train_steps']):08d}"
         checkpoint.mkdir(parents=True, exist_ok=True)
         (checkpoint / "manifest.json").write_text('{"sha256": {}}')
@@ -216,6 +216,53 @@ def test_other_arguments_are_refused_with_the_difference(folder, monkeypatch):
         refused("plan.json (is|holds) .*; delete it", lamb)
 
 
+@pytest.mark.parametrize(
+    "data_format, variable, changed",
+    [
+        ("records", ("DROPOUT", "0.1"), "dropout: None there, 0.1 now"),
+        ("tokens", ("MASKED_LM_PROB", "0.1"), "masked_lm_prob: 0.15 there, 0.1 now"),
+        ("tokens", ("WHOLE_WORD_MASKING", "1"), "whole_word_masking: False there, True now"),
+    ],
+)
+def test_a_finished_phase_is_not_the_run_of_other_settings(folder, monkeypatch, data_format, variable, changed):
+    """Those of the next, if it has not begun, may be others; so may what no update depends on."""
+    prepare_tokens(folder / "data")
+    monkeypatch.setenv("DATA_FORMAT", data_format)
+    assert phase(1) == 0
+    monkeypatch.setenv(*variable)
+    refused(rf"phase_1 holds a run with other settings \({changed}\); .* or CONTINUE_WITH_CHANGES=1$", phase, 1)
+    refused(changed, lamb)
+    with monkeypatch.context() as patch:
+        patch.setenv("DRY_RUN", "1")
+        refused(changed, lamb)
+    assert phase(2) == 0
+    monkeypatch.delenv(variable[0])
+    refused("phase_2 holds a run with other settings", lamb)
+    for name, value in {"MAX_HOURS": "3", "RECOMPUTE": "1", "CONTINUE_WITH_CHANGES": "1"}.items():
+        assert phase(1) == 0
+        monkeypatch.setenv(name, value)
+    assert lamb() == 0
+    assert run_folders() == ["phase_1", "phase_2"], "all were finished"
+
+
+def test_other_text_of_the_same_name_is_another_run(folder):
+    """Even for a phase that has not begun; where the plan is of before it named the text, for those that have."""
+    assert phase(1) == 0
+    (folder / "data").rename(folder / "moved")
+    prepare(folder / "data")
+    assert phase(1) == 0, "the same data"
+    for file in (folder / "data").rglob("manifest.json"):
+        manifest = json.loads(file.read_text())
+        file.write_text(json.dumps({**manifest, "inputs": [{"file": "0.txt", "bytes": 1, "sha256": "other"}]}))
+    for call_of in (lamb, lambda: phase(2)):
+        refused("text_sha256: '.*' there, '.*' now", call_of)
+    plan = json.loads((folder / "run/plan.json").read_text())
+    del plan["text_sha256"]
+    (folder / "run/plan.json").write_text(json.dumps(plan))
+    refused(r"phase_1 holds a run with other settings \(data: '.*seq_len_128.*manifest \w{16}' there, '", lamb)
+    assert run_folders() == ["phase_1"]
+
+
 def test_a_batch_size_to_be_found_counts_as_one_in_the_global_batch(folder, monkeypatch):
     """The accumulation argument then holds the rank's sequences in an update. With packing it is refused."""
     typed = SMALL.replace("4 2", "auto auto", 1).replace("1 2 tiny", "4 4 tiny")
@@ -274,17 +321,23 @@ def test_a_phase_goes_on_that_was_killed_behind_its_last_update_or_has_not_reach
 
 
 def test_after_a_phase_that_has_stopped_early_the_next_begins_and_itself_the_program_judges(folder, monkeypatch):
-    """Which knows the scores, and how many EARLY_STOPPING now allows."""
+    """Which knows the scores, and how many EARLY_STOPPING now allows; until the next has begun with its weights."""
     assert phase(1) == 0
     (folder / "run/phase_1/checkpoints/ckpt-00000018").rename(folder / "run/phase_1/checkpoints/ckpt-00000007")
     record_end(folder / "run/phase_1", reason="signal")
     refused("phase 2 starts from the end of phase 1", phase, 2)
     record_end(folder / "run/phase_1", reason="early_stopping")
-    assert phase(2) == 0
     monkeypatch.setenv("EVAL_STEPS", "5")
     monkeypatch.setenv("EARLY_STOPPING", "1")
+    assert phase(1) == 0
+    record_end(folder / "run/phase_1", reason="early_stopping")
+    assert phase(2) == lamb() == 0
+    assert run_folders() == ["phase_1", "phase_1", "phase_2"]
+    monkeypatch.delenv("EARLY_STOPPING")
+    refused(r"phase_1 holds a run with other settings \(early_stopping: 1 there, None now\); use the same", lamb)
+    monkeypatch.setenv("CONTINUE_WITH_CHANGES", "1")
     assert lamb() == 0
-    assert run_folders() == ["phase_1", "phase_2", "phase_1"]
+    assert len(calls) == 3
 
 
 def test_a_signal_at_the_end_of_a_phase_starts_no_other(folder, monkeypatch):

@@ -14,7 +14,6 @@ import functools
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -34,10 +33,9 @@ from bert_tf.model.kernels.requirements import OLDEST_CAPABILITY, may_have_kerne
 from bert_tf.records.manifest import MANIFEST_NAME, read_manifest
 from bert_tf.records.token_file import SPLITS, TOKENS_SUFFIX, TokenFile, read_tokens
 from bert_tf.run.events import DONE, read_events
-from bert_tf.run.run_folder import CONFIG, describe_differences, read_config
-from bert_tf.settings.declaration import Setting, pick
+from bert_tf.run.run_folder import CONFIG
+from bert_tf.settings.declaration import Setting
 from bert_tf.settings.programs import PRETRAINING
-from bert_tf.settings.training import PretrainingConfig
 
 ANY = "any"
 _HOURS = Setting("hours", "float", 24.0, above=0, at_most=10_000, is_flag=False)
@@ -147,17 +145,10 @@ class Measurement(Budget):
 
     def check_measured(self, phase: Phase) -> None:
         """Raises `UserError` if the rate in the phase's folder is one of other settings."""
-        folder = self.run_folder(phase)
-        config = read_config(folder)
-        assert config, "it was measured"
-        measured = config["identity"]
-        model = BertConfig.preset(self.typed["bert_model"], measured["bert_config"]["vocab_size"])
-        settings = SimpleNamespace(**self.settings("pretraining", self._flags(phase)))
-        now = {"bert_config": model.to_dict(), **pick(PretrainingConfig, settings).identity()}
-        if differences := describe_differences({name: measured.get(name) for name in now}, now):
+        if differences := self.describe_changes(phase):
             raise UserError(
-                f"{short_path(folder)} was measured with other settings ({differences}): name another RESULTS_DIR, "
-                "and these are measured"
+                f"{short_path(self.run_folder(phase))} was measured with other settings ({differences}): name another "
+                "RESULTS_DIR, and these are measured"
             )
 
     def _run(self, phase: Phase, data: PreparedData) -> Run:
@@ -173,6 +164,10 @@ class Training(Budget):
 
     def describe(self) -> list[str]:
         return [*super().describe(), *_time_so_far(self)]
+
+    def identity(self, phase: Phase) -> Values:
+        """Without the precision, which is this machine's and not typed: a finished run is finished on any."""
+        return {name: value for name, value in super().identity(phase).items() if name != "precision"}
 
     def _choose_data(self) -> list[PreparedData]:
         prepared = super()._choose_data()

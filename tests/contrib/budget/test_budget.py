@@ -11,19 +11,15 @@ import numpy as np
 import pytest
 
 from bert_tf.base.machine.hardware import GIB
-from bert_tf.bert_config import BertConfig
 from bert_tf.contrib.budget import budget
 from bert_tf.launch import call, environment
 from bert_tf.memory.plan import Device
 from bert_tf.records.token_file import Shard, TokenizedText, write_tokens
-from bert_tf.settings.declaration import settings_of
-from bert_tf.settings.training import PretrainingConfig
-from tests.launch.helpers import flags_of, launch, prepare_tokens
+from tests.launch.helpers import flags_of, launch, prepare_tokens, recorded_of
 from tests.refusals import refused
 from tests.stand_ins import nvidia_smi
 
 TOKENS = 50_000_000
-PRETRAINING_SETTINGS = list(settings_of(PretrainingConfig))
 
 
 @pytest.fixture
@@ -52,10 +48,7 @@ def started(tmp_path, monkeypatch):
                     **others.get(number, {}),
                 }
                 file.write(json.dumps(line) + "\n")
-        settings = {each.name: each.parse(flags[each.name]) for each in PRETRAINING_SETTINGS if each.name in flags}
-        model = BertConfig.preset(flags["bert_model"], 10).to_dict()
-        identity = {**PretrainingConfig(**settings).identity(), "bert_config": model}
-        (folder / "config.json").write_text(json.dumps({"identity": identity}))
+        (folder / "config.json").write_text(json.dumps(recorded_of(flags)))
         return 0
 
     monkeypatch.setattr(call, "run", run)
@@ -195,10 +188,12 @@ def test_the_rate_of_other_settings_is_not_taken(started, monkeypatch, tmp_path)
     message = r"measurement.* with other settings \(bert_config: hidden_size: 256 there, 128 now.* another RESULTS_DIR"
     refused(message, budget_of, "1 tiny")
     monkeypatch.setenv("MASKED_LM_PROB", "0.15")
-    refused(r"with other settings \(max_predictions_per_seq: 10 there, 5 now", budget_of, "1 mini")
+    refused(r"with other settings \(masked_lm_prob: 0.3 there, 0.15 now; max_predictions", budget_of, "1 mini")
     monkeypatch.delenv("MASKED_LM_PROB")
     assert budget_of("1 mini") == 0
     updates = [flags["num_train_steps"] for flags in started[2:]]
     _add_gpu(monkeypatch, tmp_path, "8.0")
     assert budget_of("1 mini") == 0
     assert [(flags["num_train_steps"], flags["precision"]) for flags in started[4:]] == [(n, "bf16") for n in updates]
+    monkeypatch.setenv("DROPOUT", "0.1")
+    refused(r"phase_1 holds a run with other settings \(dropout: 0.0 there, 0.1 now\)", budget_of, "1 mini")
