@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import functools
 import math
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -150,6 +151,15 @@ class Measurement(Budget):
                 f"{short_path(self.run_folder(phase))} was measured with other settings ({differences}): name another "
                 "RESULTS_DIR, and these are measured"
             )
+
+    def runs(self) -> list[Run]:
+        """Anew where one was stopped, because what a start measures first is how long it compiles."""
+        runs = super().runs()
+        if not self.environment.is_dry_run:
+            for phase in self.phases:
+                if self.has_begun(phase) and not self.is_finished(phase):
+                    shutil.rmtree(self.run_folder(phase) / "checkpoints", ignore_errors=True)
+        return runs
 
     def _run(self, phase: Phase, data: PreparedData) -> Run:
         run, unscored = super()._run(phase, data), dict.fromkeys(("eval_files", "eval_steps", "early_stopping"))

@@ -162,11 +162,17 @@ def test_what_cannot_be_done_in_the_hours_is_refused(started, monkeypatch):
     assert budget_of("37.28 mini") == 0
 
 
-def test_a_measurement_that_was_stopped_goes_on(started):
+def test_a_measurement_that_was_stopped_begins_anew(started, monkeypatch):
+    """Going on after update 13, it would measure little more than the compiler."""
+    checkpoint = started.folder / "measurement/checkpoints/ckpt-00000013"
     started.reason = "signal"
     refused(r"run: the measurement's metrics.jsonl name no rate; delete its folders", budget_of, "1 mini")
     started.reason = "done"
-    assert budget_of("1 mini") == 0
+    checkpoint.mkdir()
+    with monkeypatch.context() as patch:
+        patch.setenv("DRY_RUN", "1")
+        assert budget_of("1 mini") == 0 and checkpoint.exists()
+    assert budget_of("1 mini") == 0 and not checkpoint.exists()
     assert [Path(flags["model_dir"]).name for flags in started[2:]] == [
         *(part.measurement for part in budget.PARTS),
         *(part.name for part in budget.PARTS),
