@@ -193,7 +193,10 @@ def make_budget(typed: Typed, environment: LaunchEnvironment) -> Budget:
     """The measurement, if it has not been made in the results' folder, else the training."""
     given = {} if typed["dataset"] == ANY else {"DATASET": typed["dataset"]}
     environment = environment.changed({**PRESET, **environment.environ, **given})
-    if environment.given("packing") is None and _has_short_texts(environment):
+    counts = _counts_of_text(environment)
+    # Two documents fit into one sequence, on average. The parts of longer ones fill theirs.
+    is_short = counts and 2 * counts["num_tokens"] <= LAST.max_seq_length * counts["num_documents"]
+    if environment.given("packing") is None and is_short:
         environment = environment.changed({**environment.environ, "PACKING": "1"})
     call = Measurement("budget", typed, environment, "adamw", [])
     size = call.micro_batch_size
@@ -214,23 +217,53 @@ def make_budget(typed: Typed, environment: LaunchEnvironment) -> Budget:
     rates = list(filter(None, (_measured_rate(call, phase) for phase in measurements)))
     if len(rates) < len(PARTS):
         return dataclasses.replace(call, phases=measurements)
-    # Once it has begun, its runs know their settings, and it may go on where others would be measured.
+    # Once it has begun, its runs know settings and data, and it may go on where others would be measured.
+    num_tokens = math.inf
     if not (call.folder / PARTS[0].name / CONFIG).exists():
+        num_tokens = counts.get("num_tokens_training", counts.get("num_tokens", math.inf))
         for phase in measurements:
             call.check_measured(phase)
+    _check_hours(typed, rates, num_tokens)
     return Training("budget", typed, environment, "adamw", _phases_of_training(call, rates))
 
 
-def _has_short_texts(environment: LaunchEnvironment) -> bool:
-    """Whether two documents fit into one sequence, on average. The parts of longer ones fill theirs."""
+def _counts_of_text(environment: LaunchEnvironment) -> dict[str, int]:
+    """Those of the chosen data's manifest; {} if there are no such data."""
     lengths = [part.lengths(environment) for part in PARTS]
     given = environment.given
     with contextlib.suppress(UserError):  # said where the runs are made
         data = choose_data(environment.data_dir, given("dataset"), lengths, given("data_format"))
         if manifest := read_manifest(data[-1].folder / MANIFEST_NAME, "create_token_files"):
-            counts = manifest.counts
-            return 2 * counts["num_tokens"] <= LAST.max_seq_length * counts["num_documents"]
-    return False
+            return manifest.counts
+    return {}
+
+
+def _check_hours(typed: Typed, rates: Sequence[float], num_tokens: float) -> None:
+    """Raises `UserError` if the hours, at these measured rates, are too few for a model or too many for the text."""
+    hours, secs = typed["hours"], 3600 * UPDATES_SHARE
+    least = FEWEST_UPDATES * SMALLEST_BATCH / (secs * rates[-1])
+    read_per_hour = secs * sum(part.hours_share * rate * part.max_seq_length for part, rate in zip(PARTS, rates))
+    most = MOST_EPOCHS * num_tokens / read_per_hour
+    if least <= hours <= most:
+        return
+    enough = math.ceil(100 * least) / 100
+    if hours < least:
+        fault = (
+            f"enough for {int(FEWEST_UPDATES * hours / least):,} updates of {SMALLEST_BATCH} sequences at the "
+            f"{rates[-1]:,.1f} a second measured here; fewer than {FEWEST_UPDATES:,} teach a model little"
+        )
+        way = f"give at least {enough:g} hours, or take a smaller model"
+    else:
+        times = MOST_EPOCHS * hours / most
+        fault = (
+            f"the {num_tokens:,} tokens of the text would be read {times:,.0f} times, and after {MOST_EPOCHS} there is "
+            "nothing left to learn"
+        )
+        way = f"prepare more text, or give {math.floor(100 * most) / 100:g} hours"
+    if enough > most:
+        needed = math.ceil(read_per_hour * enough / MOST_EPOCHS)
+        way = f"prepare at least {needed:,} tokens of text, which are enough for {enough:g} hours"
+    raise UserError(f"{typed.title('hours')} is {hours:g}: {fault}: {way}")
 
 
 def _num_sequences(part: _Part, num_last: int) -> int:
@@ -239,23 +272,13 @@ def _num_sequences(part: _Part, num_last: int) -> int:
 
 
 def _phases_of_training(call: Budget, rates: Sequence[float]) -> list[Phase]:
-    """The parts, with as many updates as take the hours, at these measured rates: sequences a second in each part.
-
-    Raises: UserError if the updates would be too few.
-    """
+    """The parts, with as many updates as take the hours, at these measured rates: sequences a second in each part."""
     typed, environment = call.typed, call.environment
     fewest = FEWEST_MICRO_BATCHES if environment.given("packing") else 1
     secs = 3600 * typed["hours"] * UPDATES_SHARE
     sequences = rates[-1] * secs
     exponent = round(math.log2(max(sequences / USUAL_UPDATES, 1)))
     batch = min(max(2**exponent, SMALLEST_BATCH), LARGEST_BATCH)
-    if (updates := int(sequences / batch)) < FEWEST_UPDATES:
-        least = math.ceil(100 * FEWEST_UPDATES * batch / (rates[-1] * 3600 * UPDATES_SHARE)) / 100
-        raise UserError(
-            f"{typed.title('hours')} is {typed['hours']:g}: enough for {updates:,} updates of {batch} sequences at the "
-            f"{rates[-1]:,.1f} a second measured here; fewer than {FEWEST_UPDATES:,} teach a model little: "
-            f"give at least {least:g} hours, or take a smaller model"
-        )
     peak = _peak_rate(typed["bert_model"], batch)
 
     phases: list[Phase] = []
@@ -293,7 +316,7 @@ def _measured_rate(call: Budget, phase: Phase) -> float | None:
 
 
 def _describe_text(call: Training, data: PreparedData) -> None:
-    """Says how often the text is read, and which loss takes no reading. Raises UserError if it is too short."""
+    """Says how often the text is read, and which loss takes no reading."""
     manifest = read_manifest(data.folder / MANIFEST_NAME, "create_token_files")
     assert manifest, "without one, the data were not chosen"
     counts = manifest.counts
@@ -309,14 +332,6 @@ def _describe_text(call: Training, data: PreparedData) -> None:
             f"the loss should be lower after {call.phases[0].num_updates // 5:,} updates",
         ]
     )
-    if epochs > MOST_EPOCHS:
-        typed = call.typed
-        hours = math.floor(100 * typed["hours"] * MOST_EPOCHS / epochs) / 100
-        raise UserError(
-            f"{typed.title('hours')} is {typed['hours']:g}: the {tokens:,} tokens of {data.dataset} would be read "
-            f"{epochs:,.0f} times, and after {MOST_EPOCHS} there is nothing left to learn; prepare more text, or give "
-            f"{hours:g} hours"
-        )
 
 
 def _loss_of_frequencies(folder: Path) -> float:

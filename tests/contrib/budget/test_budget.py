@@ -157,9 +157,26 @@ def test_what_cannot_be_done_in_the_hours_is_refused(started, monkeypatch):
     refused(message, budget_of, "0.05 mini")
     started.rate = 3000.0
     monkeypatch.setenv("RESULTS_DIR", str(started.folder / "other"))
-    message = r"the 50,000,000 tokens of custom would be read 9,655 times.* prepare more text, or give 37.28 hours"
+    message = r"the 50,000,000 tokens of the text would be read 9,655 times.* prepare more text, or give 37.28 hours$"
     refused(message, budget_of, "900 mini")
     assert budget_of("37.28 mini") == 0
+
+
+def test_where_no_hours_fit_the_text_its_size_is_what_is_said(started, tmp_path):
+    """Which is the same for all hours, and enough."""
+    file = next((tmp_path / "data").rglob("manifest.json"))
+    manifest = json.loads(file.read_text())
+
+    def set_tokens(number):
+        manifest["counts"]["num_tokens"] = number
+        file.write_text(json.dumps(manifest))
+
+    set_tokens(1_000)
+    way = "prepare at least 4,470 tokens of text, which are enough for 0.1 hours$"
+    refused(f"is 0.01: enough for 109 updates of 32 sequences .* teach a model little: {way}", budget_of, "0.01 mini")
+    refused(f"is 1: the 1,000 tokens .* 17,879 times, .* nothing left to learn: {way}", budget_of, "1 mini")
+    set_tokens(4_470)
+    assert budget_of("0.1 mini") == 0
 
 
 def test_a_measurement_that_was_stopped_begins_anew(started, monkeypatch):
