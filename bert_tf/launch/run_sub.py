@@ -96,11 +96,17 @@ def variable_of(argument: Argument, phase: int) -> str:
 
 
 def refuse_mistyped(environ: Mapping[str, str], phase: int) -> None:
-    """Raises `UserError` for a variable that has no effect and is probably mistyped, such as BATCH_SIZE."""
+    """Raises `UserError` for a variable without an effect that is an argument's name, or probably mistyped."""
     read = {*(variable_of(each, phase) for each in LAMB), *(each.variable for each in with_variable(*SETTINGS))}
-    meant = dict(zip(read, read), TRAIN_BATCH_SIZE="BATCHSIZE", NUM_GPUS="sbatch's -N and --ntasks-per-node")
+    meant, other = {}, 3 - phase
+    for each in LAMB:
+        if variable := variable_of(each, phase):
+            meant[each.setting.name.upper()] = variable
+        meant[each.name.upper()] = variable or f"{variable_of(each, other)} with PHASE={other}"
+    meant |= {**dict(zip(read, read)), "NUM_GPUS": "sbatch's -N and --ntasks-per-node"}
     for name in sorted(set(environ) - read):
-        close = difflib.get_close_matches(re.sub(r"_PHASE\d$", "", name), meant, 1, _ALIKE)
+        likely = name if name in meant else re.sub(r"_PHASE\d$", "", name)
+        close = difflib.get_close_matches(likely, meant, 1, _ALIKE)
         if environ[name] and close:
             hint = f"run.sub reads no such variable; did you mean {meant[close[0]]}?"
             raise UserError(f"{name}={environ[name]}: {hint} Else take it out: env -u {name} sbatch ...")

@@ -76,6 +76,27 @@ def test_other_programs_variables_are_none_of_ours():
 
 
 @pytest.mark.parametrize(
+    "name, phase, meant",
+    [
+        ("NUM_ACCUMULATION_PHASE1", 1, "NUM_ACCUMULATION_STEPS"),
+        ("NUM_ACCUMULATION_PHASE1", 2, "NUM_ACCUMULATION_STEPS with PHASE=1"),
+        ("NUM_ACCUMULATION_STEPS_PHASE2", 2, "NUM_ACCUMULATION_STEPS"),
+        ("TRAIN_BATCH_SIZE", 1, "BATCHSIZE"),
+        ("BATCH_SIZE_PHASE1", 1, "BATCHSIZE"),
+        ("NUM_TRAIN_STEPS", 1, "TRAIN_STEPS"),
+        ("ENABLE_XLA", 2, "USE_XLA"),
+        ("MASKED_LM_PROP", 1, "MASKED_LM_PROB"),
+        ("NUM_GPUS", 1, "sbatch's -N and --ntasks-per-node"),
+    ],
+)
+def test_a_variable_of_another_name_for_the_same_is_refused(name, phase, meant):
+    message = (
+        rf"^{name}=3: run.sub reads no such variable; did you mean {meant}\? Else take it out: env -u {name} sbatch"
+    )
+    refused(message, run_sub.refuse_mistyped, {name: "3"}, phase)
+
+
+@pytest.mark.parametrize(
     "changed, code, said",
     [
         ({"SLURM_JOB_ID": None}, 2, "error: this is no Slurm job; type BATCHSIZE=16 "),
