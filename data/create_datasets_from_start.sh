@@ -54,6 +54,8 @@ case $corpora in
     ;;
   *) fail "'$corpora': must be wiki_only, wiki_books, sample or pubmed_baseline" ;;
 esac
+[[ -z "${VOCAB_FILE:-}" || -z "${VOCAB_SIZE:-}" ]] ||
+  fail "VOCAB_FILE=$VOCAB_FILE is a vocabulary, and VOCAB_SIZE=$VOCAB_SIZE makes one: give either, not both"
 [[ -z "$vocab_file" || -f "$vocab_file" ]] || fail "VOCAB_FILE=$vocab_file: there is no such file"
 for name in VOCAB_SIZE DUPE_FACTOR N_PROCESSES; do # now, not after hours
   [[ "${!name:-1}" =~ ^[1-9][0-9]*$ ]] || fail "$name=${!name}: must be a whole number from 1 on"

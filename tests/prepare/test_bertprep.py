@@ -197,6 +197,7 @@ def test_from_start_refuses_what_it_does_not_know(tmp_path):
     for argument, variables, words in (
         ("everything", {}, "must be wiki_only, wiki_books, sample or pubmed_baseline"),
         ("sample", {"VOCAB_SIZE": "x"}, "VOCAB_SIZE=x: must be a whole number from 1 on"),
+        ("sample", {"VOCAB_FILE": "none.txt", "VOCAB_SIZE": "9"}, "VOCAB_SIZE=9 makes one: give either, not both"),
         ("wiki_only", {"VOCAB_FILE": "none.txt"}, "VOCAB_FILE=none.txt: there is no such file"),
     ):
         assert words in refusal(from_start(tmp_path, argument, **variables))
