@@ -117,7 +117,11 @@ def choose_data(
         f"found below {data_dir}: {', '.join(listed) or 'nothing'}"
     )
     if choices:
-        ways = f"DATASET=<name> or DATA_FORMAT={'|'.join(FORMATS)}, or move the folders that are not wanted elsewhere"
-        raise UserError(f"{fault}; choose by {ways}")
+        remedies = ["move the folders that are not wanted elsewhere"]
+        if len({chosen[0].data_format for chosen in choices}) > 1:
+            remedies.insert(0, f"choose by DATA_FORMAT={'|'.join(FORMATS)}")
+        if len({chosen[0].dataset.lower() for chosen in choices}) > 1:
+            remedies.insert(0, "choose by DATASET=<name>")
+        raise UserError(f"{fault}; {', or '.join(remedies)}")
     ways = "data/bertPrep.py --action create_token_files (or create_tfrecord_files)"
     raise MissingError(f"{fault}; make them with {ways}, or set DATA_DIR to the working directory that holds them")

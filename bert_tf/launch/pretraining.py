@@ -268,7 +268,7 @@ class Pretraining(Call):
         return describe_differences({name: before.get(name) for name in now}, now)
 
     def _choose_data(self) -> list[PreparedData]:
-        """Those of each phase. Raises `UserError` if there are none."""
+        """Those of each phase. Raises `UserError` if there are none, or no held-out text for EVAL_STEPS."""
         given = self.environment.given
         data = choose_data(
             self.environment.data_dir,
@@ -278,7 +278,13 @@ class Pretraining(Call):
             self.is_cased,
         )
         show([f"dataset = {data[0].dataset}", f"data_format = {data[0].data_format}"])
-        if not all(prepared.has_test for prepared in data):
+        if without := [prepared for prepared in data if not prepared.has_test]:
+            if given("eval_steps"):
+                raise UserError(
+                    f"EVAL_STEPS={self.environment.environ['EVAL_STEPS']}: {without[0].folder} has no test split; "
+                    "leave EVAL_STEPS and EARLY_STOPPING out, or make data with one (bertPrep.py --action sharding "
+                    "--fraction_test_set=0.1, and the stages after it)"
+                )
             show(["evaluation = none, because the dataset has no test split"])
         return data
 

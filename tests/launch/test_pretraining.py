@@ -36,11 +36,11 @@ def test_the_only_dataset_is_found_and_of_several_the_named_one(tmp_path):
     prepare(tmp_path, "half", lengths=LENGTHS[:1])
     assert data_of(tmp_path) == [("sample", (128, 20), "records"), ("sample", (512, 80), "records")]
     prepare(tmp_path, "wikicorpus_en")
-    message = "2 sets of data, .* found below .*_20/sample .*_20/wikicorpus_en .*; choose by DATASET="
+    message = "2 sets of data, .* found below .*_20/sample .*_20/wikicorpus_en .*; choose by DATASET=<name>, or move"
     refused(message, data_of, tmp_path)
     assert data_of(tmp_path, "WikiCorpus_en")[1][0] == "wikicorpus_en"
     prepare(tmp_path, lengths=LENGTHS[:1], parameters="_dupe_factor_9")
-    refused("2 sets of data, .*DATASET=sample; .*choose .* or move the folders", data_of, tmp_path, "sample")
+    refused("2 sets of data, .*DATASET=sample; .*; move the folders", data_of, tmp_path, "sample")
 
 
 def test_errors_list_what_was_found(tmp_path):
@@ -60,7 +60,7 @@ def test_token_files_serve_both_phases(tmp_path):
     message = r"DATA_FORMAT=records; found below .*_20/sample \(128/20\), .*/sample \(all lengths\)"
     refused(message, data_of, tmp_path, None, "records")
     prepare(tmp_path, lengths=LENGTHS[1:])
-    refused(r"2 sets of data.*; choose .* DATA_FORMAT=records\|tokens", data_of, tmp_path)
+    refused(r"2 sets of data.*; choose by DATA_FORMAT=records\|tokens, or move the folders", data_of, tmp_path)
     assert data_of(tmp_path, None, "tokens") == [("sample", None, "tokens")] * 2
     assert [lengths for _, lengths, _ in data_of(tmp_path, None, "records")] == LENGTHS
 
@@ -307,6 +307,19 @@ def test_without_a_test_split_there_is_training_and_no_evaluation(folder, capfd)
     assert not any("eval" in name for flags in calls for name in flags if name != "eval_batch_size")
     assert lamb() == 0
     assert len(calls) == 2
+
+
+def test_evaluations_while_training_need_a_test_split(folder, monkeypatch):
+    """Which a dry run says, too, and the launcher in its own words."""
+    for file in (folder / "data").glob("tfrecord/*512*/*/test/*"):
+        file.unlink()
+    for name in ("EVAL_STEPS", "DRY_RUN"):
+        monkeypatch.setenv(name, "1")
+        message = (
+            "^EVAL_STEPS=1: .*seq_len_512.*/sample has no test split.*; leave EVAL_STEPS and EARLY_STOPPING out, or"
+        )
+        refused(message, lamb)
+    assert not calls
 
 
 def test_a_phase_goes_on_that_was_killed_behind_its_last_update_or_has_not_reached_it(folder):
