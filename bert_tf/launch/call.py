@@ -13,13 +13,13 @@ from typing import Any, Callable, NamedTuple
 
 from bert_tf.base.errors import USER_ERROR_EXIT_CODE, MissingError, UserError
 from bert_tf.base.files import CHECKOUT, read_json_object, work_folder, write_text
-from bert_tf.base.signals import STOPPED_EXIT_CODE
+from bert_tf.base.signals import STOPPED_EXIT_CODE, handling
 from bert_tf.bert_config import PRESETS
 from bert_tf.launch.arguments import Argument, Typed, Values
 from bert_tf.launch.environment import SETTINGS_OF, LaunchEnvironment, flag_texts, short_path, show
 from bert_tf.launch.job import run
-from bert_tf.launch.rank import describe_signal
-from bert_tf.run.run_folder import find_checkpoints
+from bert_tf.launch.rank import FORWARDED_SIGNALS, POLL_SECS, describe_signal
+from bert_tf.run.run_folder import find_checkpoints, find_damage
 from bert_tf.settings.declaration import from_variables, pick
 
 # Ends that a restart would not change: success, the user's mistake, and a stop by the user or the system.
@@ -136,6 +136,10 @@ class Call(abc.ABC):
         After a crash it is restarted, unless more than RESTARTS consecutive starts have ended without a new checkpoint.
         A mistake of the user's, a signal or MAX_HOURS ends it.
         """
+        with handling(FORWARDED_SIGNALS, self.environment.signals.append):  # those between the starts, too
+            return self._train(each)
+
+    def _train(self, each: Run) -> int:
         environment, run_folder = self.environment, Path(each.flags["model_dir"])
         flags, logs = self.settings(each.program, each.flags), run_folder / "logs"
         num_fruitless, restarts = 0, environment.given("restarts")
@@ -145,7 +149,9 @@ class Call(abc.ABC):
                     show([f"MAX_HOURS={environment.given('max_hours'):g} are over: stopped; the same command goes on"])
                     return STOPPED_EXIT_CODE
                 flags["max_hours"] = f"{left:.4f}"
-            reached = newest_update(run_folder)
+            reached = newest_update(run_folder) if restarts else 0
+            if environment.signals:
+                return STOPPED_EXIT_CODE
             command = ["-m", f"bert_tf.programs.{each.program}", *flag_texts(flags)]
             code = run(each.title, command, self.num_ranks, logs, environment)
             if code in _FINAL_CODES or environment.signals or not restarts:
@@ -159,7 +165,9 @@ class Call(abc.ABC):
                 return code
             pause_secs = min(_FIRST_PAUSE_SECS * 2**num_fruitless, _LONGEST_PAUSE_SECS)
             show([f"{ended}; it goes on in {pause_secs:.0f} s"])
-            time.sleep(pause_secs)
+            for _ in range(round(pause_secs / POLL_SECS)):
+                if not environment.signals:
+                    time.sleep(POLL_SECS)
 
 
 class Recipe(NamedTuple):
@@ -202,5 +210,6 @@ def check_model(checkpoint: Path, typed: Typed) -> None:
 
 
 def newest_update(run_folder: Path) -> int:
-    """The update of the newest checkpoint, by its name only; 0 if there is none."""
-    return max(find_checkpoints(run_folder / "checkpoints"), default=0)
+    """The update of the newest undamaged checkpoint, from which a start goes on; 0 if there is none."""
+    checkpoints = find_checkpoints(run_folder / "checkpoints")
+    return next((update for update in reversed(checkpoints) if not find_damage(checkpoints[update])), 0)

@@ -29,6 +29,7 @@ echo ready >"$2/rank_0.log"
 if [[ -n "$SAVED" ]]; then
   until [[ -s "$2/signals.txt" && "$(tr -d '\\n' <"$2/signals.txt")" ]]; do sleep 0.1; done
   mkdir -p "$RESULTS_DIR/phase_1/checkpoints/$SAVED"
+  echo '{"sha256": {}}' >"$RESULTS_DIR/phase_1/checkpoints/$SAVED/manifest.json"
   code=75
 fi
 for ((rank = 0; rank < $3; rank++)); do echo "$code 0.0" >"$2/rank_$rank.exit"; done
@@ -125,6 +126,7 @@ def test_a_container_needs_what_writes_the_report_outside_of_it(job, monkeypatch
         (signal.SIGUSR1, "ckpt-00000005", 75, ["scontrol requeue 7"]),
         (signal.SIGTERM, "ckpt-00000005", 75, []),  # cancelled, or Slurm puts it back by itself
         (signal.SIGUSR1, ".", 2, []),  # the next start would get no further
+        (signal.SIGUSR1, "ckpt-00000005/damaged", 2, []),
     ],
 )
 def test_ranks_in_a_container_and_ahead_of_the_time_limit_back_into_the_queue(job, sent, saved, code, requeued):
