@@ -18,8 +18,8 @@ from bert_tf.run.checkpoint import MANIFEST, PREFIX, CheckpointFolder, find_dama
 from bert_tf.run.telemetry import Telemetry
 from bert_tf.run.variables import check_encoder, enumerate_names, load_weights, named_variables
 from bert_tf.text.basic_tokenizer import Casing
-from bert_tf.text.hugging_face import TOKENIZER, HuggingFaceTokenizer
-from bert_tf.text.tokenizer import CasingFlags, StoredTokenizer, open_stored, open_vocab_file
+from bert_tf.text.hugging_face import TOKENIZER, HuggingFaceTokenizer, cut_alike
+from bert_tf.text.tokenizer import CasingFlags, StoredTokenizer, open_stored, open_vocab_file, original_vocabulary
 from bert_tf.text.vocabulary import SETTINGS, VOCABULARY, Tokenizer, check_vocabulary_size, load_pieces
 
 _INDEX = ".index"
@@ -136,9 +136,10 @@ def check_same_tokenizer(weights: Weights, files: Mapping[str, str]) -> None:
       files: those of the records' tokenizer.
     """
     if files and weights.tokenizer.vocab_file and (difference := _difference(weights.tokenizer, files)):
+        vocab_file = original_vocabulary(weights.tokenizer.folder)
         raise UserError(
             f"--init_checkpoint={weights.source} {difference}; make records with the checkpoint's (bertPrep.py "
-            f"--action create_tfrecord_files --vocab_file {weights.tokenizer.vocab_file}) and its casing"
+            f"--action create_tfrecord_files --vocab_file {vocab_file}) and its casing"
         )
 
 
@@ -164,7 +165,7 @@ def _difference(stored: StoredTokenizer, files: Mapping[str, str]) -> str:
             return f"has another vocabulary than the records: piece {number} is {in_weights}, {in_records} in theirs"
     if None not in (their_casing, casing) and their_casing != casing:
         return f"was trained on text with {their_casing}, the records were made with {casing}"
-    if pipeline not in (None, files.get(TOKENIZER)):
+    if pipeline and not cut_alike(pipeline, files.get(TOKENIZER)):
         return f"has a {TOKENIZER} that gives other tokens than the records' tokenizer"
     return ""
 

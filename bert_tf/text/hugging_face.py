@@ -280,6 +280,22 @@ def _steps(pipeline_json: str) -> list[dict[str, Any]]:
     return [{name: value for name, value in step.items() if name not in others} for step in steps]
 
 
+def cut_alike(pipeline_json: str | None, other: str | None) -> bool:
+    """Whether two ``tokenizer.json`` give the same tokens, however they write it; None: BERT's own rules."""
+    if pipeline_json is None or other is None:
+        return pipeline_json is other
+    return _rules(pipeline_json) == _rules(other)
+
+
+def _rules(pipeline_json: str) -> dict[str, Any]:
+    """What of a pipeline decides the tokens, in one form: to leave `strip_accents` open means as `lowercase`."""
+    content = json.loads(pipeline_json)
+    normalizer = content["normalizer"] or {}
+    if normalizer.get("strip_accents", "") is None:
+        normalizer["strip_accents"] = normalizer["lowercase"]
+    return {name: content[name] for name in (*_STEPS, "added_tokens")}
+
+
 def _is_blank(char: str) -> bool:
     """Whether it is white space, or a control character, which BERT's tokenizers leave out."""
     return char.isspace() or unicodedata.category(char).startswith("C")

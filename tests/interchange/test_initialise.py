@@ -180,9 +180,13 @@ def test_records_that_were_cut_otherwise_than_the_model_s_text_are_refused(tmp_p
     started(find_weights(folder), model, tokenizer_files=ours)  # BERT's own rules
     pipeline.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     pipeline.save(str(folder / "tokenizer.json"))
-    message = "has a tokenizer.json that gives other tokens than the records"
+    message = f"has a tokenizer.json that gives other tokens than the records.* --vocab_file {folder}/tokenizer.json"
     refused(message, started, find_weights(folder), model, tokenizer_files=ours)
-    started(find_weights(folder), model, tokenizer_files=open_tokenizer(folder / "tokenizer.json").files())
+    # Whoever writes the file may leave open that accents go with the capitals.
+    left_open = pipeline.to_str().replace('"strip_accents":true', '"strip_accents":null')
+    for text in (pipeline.to_str(), left_open):
+        (tmp_path / "tokenizer.json").write_text(text)
+        started(find_weights(folder), model, tokenizer_files=open_tokenizer(tmp_path / "tokenizer.json").files())
 
 
 def test_records_of_a_sentencepiece_model_of_which_a_list_lies_beside_the_weights(tmp_path):

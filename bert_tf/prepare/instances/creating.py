@@ -24,7 +24,7 @@ from bert_tf.records.pairs import PairSettings
 from bert_tf.records.token_file import SPLITS, TOKENS_SUFFIX, Shard
 from bert_tf.settings.preparation import PreparationOptions, command
 from bert_tf.text.basic_tokenizer import Casing
-from bert_tf.text.hugging_face import ADDED_TOKENS, TOKENIZER, HuggingFaceTokenizer
+from bert_tf.text.hugging_face import ADDED_TOKENS, TOKENIZER, HuggingFaceTokenizer, cut_alike
 from bert_tf.text.tokenizer import CasingFlags, open_tokenizer, open_vocab_file, original_vocabulary
 from bert_tf.text.vocabulary import SETTINGS, UnknownTokens
 from bert_tf.text.wordpiece import FullTokenizer
@@ -173,10 +173,11 @@ def _check_vocab(vocab_file: Path, options: PreparationOptions) -> _Vocabulary:
     whole, assumed = open_vocab_file(vocab_file, _casing_flags(options), is_hugging_face=False)
     alone = open_tokenizer(vocab_file, *whole.casing)
     is_google = isinstance(whole, HuggingFaceTokenizer) and whole.is_google_wordpiece(whole.casing)
-    if whole.files() != alone.files() and not (is_google and isinstance(alone, FullTokenizer)):
+    is_same = cut_alike(*(tokenizer.files().get(TOKENIZER) for tokenizer in (whole, alone)))
+    if not is_same and not (is_google and isinstance(alone, FullTokenizer)):
         raise UserError(
             f"{vocab_file} alone cuts text otherwise than with {TOKENIZER}, {SETTINGS} or {ADDED_TOKENS} beside it; "
-            f"pass --vocab_file with one {TOKENIZER} that says it all (transformers writes it: "
+            f"pass --vocab_file with that {TOKENIZER}, or with one that says it all (transformers writes it: "
             "AutoTokenizer.from_pretrained(...).save_pretrained(...))"
         )
     if assumed:
