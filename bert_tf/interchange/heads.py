@@ -35,5 +35,4 @@ TOKENS = Head(
 )
 SPANS = Head("question answering", "cls/squad/", _SPANS, "BertForQuestionAnswering", "qa_outputs", uses_pooler=False)
 CHOICES = Head("multiple choice", "cls/choice/", ["score"], "BertForMultipleChoice")
-# Parameters of a file that does not say its class are those of the first head with such names.
 HEADS = (TEXTS, TOKENS, SPANS, CHOICES)

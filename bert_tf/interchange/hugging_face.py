@@ -21,7 +21,7 @@ import safetensors
 from bert_tf.base.errors import UserError, first_line
 from bert_tf.base.files import check_file, read_json_object
 from bert_tf.bert_config import BertConfig
-from bert_tf.interchange.heads import HEADS
+from bert_tf.interchange.heads import HEADS, TEXTS
 from bert_tf.interchange.weights import Weights, read_float32
 from bert_tf.text.tokenizer import StoredTokenizer
 
@@ -137,14 +137,20 @@ def read_folder(folder: Path) -> Weights:
     """The weights in a Hugging Face folder, with its configuration and tokenizer.
 
     Raises:
-      UserError: no BERT model, a damaged or missing file, or a ``pytorch_model.bin`` where PyTorch is not installed.
+      UserError: no BERT model, a damaged or missing file, a head of a class that is not said, or a
+        ``pytorch_model.bin`` where PyTorch is not installed.
     """
     config_file, path = folder / CONFIG, weight_file(folder)
     assert path
     config, described = read_config(config_file), read_json_object(config_file, _FETCH_AGAIN)
     architectures, tensors = tuple(map(str, _list(described.get("architectures")))), _open_file(path)
     heads = [head for head in HEADS if not architectures or head.architecture in architectures]
-    of_heads = {theirs: ours for head in reversed(heads) for theirs, ours in head.names.items()}
+    of_heads = {theirs: ours for head in heads for theirs, ours in head.names.items()}
+    classifier = f"{TEXTS.prefix}.weight"
+    classes = [head.architecture for head in heads if classifier in tensors and classifier in head.names]
+    if len(classes) > 1:
+        fault = f"architectures must say of which class {classifier} is the head"
+        raise UserError(f"{config_file}: {fault}; put the one of the model there: {' or '.join(classes)}")
     names: dict[str, list[str]] = {}  # our name -> theirs of the same variable: in some files an old and a new one
     for theirs in tensors:
         if not _IGNORED.fullmatch(theirs):

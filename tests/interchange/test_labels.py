@@ -194,7 +194,19 @@ def test_only_a_model_for_questions_has_a_head_for_spans(data, tmp_path):
     assert SPANS.variable not in find_weights(folder).shapes
     for architectures in (["BertForQuestionAnswering"], [], None):
         changed_json(folder / "config.json", architectures=architectures)
+        if not architectures:
+            save_file(spans, folder / "model.safetensors")
         assert find_weights(folder).shapes[SPANS.variable] == [2, 16]
+
+
+@pytest.mark.parametrize("architectures", [None, [], ["BertForTokenClassification", "BertForMultipleChoice"]])
+def test_whose_head_a_classifier_is_must_be_said(data, tmp_path, architectures):
+    """A model for tokens would else be read, and exported, as one for texts."""
+    folder = write_classifier(tmp_path / "model", data, NLI)
+    changed_json(folder / "config.json", architectures=architectures)
+    classes = " or ".join(architectures or ["BertForSequenceClassification or .*"])
+    words = f"config.json: architectures must say .* classifier.weight is the head; put .* there: {classes}"
+    refused(words, find_weights, folder)
 
 
 def test_after_training_from_a_classifier_the_run_predicts_with_its_own(data, tmp_path):
