@@ -146,9 +146,9 @@ def tokenizer_files(tokenizer: Tokenizer, config: BertConfig) -> dict[str, str]:
         pipeline = wordpiece_pipeline(tokenizer.vocab, tokenizer.casing, MAX_WORD_CHARS)
         files[TOKENIZER] = pipeline.to_str(pretty=True) + "\n"
     settings = {
+        **json.loads(files[SETTINGS]),
         # Not BertTokenizer, which takes only the vocabulary from tokenizer.json, and only 100 characters per word.
         "tokenizer_class": "PreTrainedTokenizerFast",
-        **tokenizer.casing.flags(),
         "model_max_length": config.max_position_embeddings,
         "model_input_names": ["input_ids", *["token_type_ids"] * (config.type_vocab_size > 1), "attention_mask"],
         **SPECIAL_FIELDS,

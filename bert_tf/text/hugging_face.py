@@ -64,6 +64,8 @@ SPECIAL_FIELDS = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "
 _CASING_SETTINGS = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
 # Settings of BERT's tokenizer in Python, which transformers does not read beside a tokenizer.json.
 _OF_PYTHONS = ("do_basic_tokenize", "never_split")
+# Settings that only transformers reads, so that exports keep them.
+_OF_TRANSFORMERS = ("padding_side", "truncation_side", "clean_up_tokenization_spaces")
 # Settings with the values that mean the same here as in transformers; None: not there.
 _ALLOWED: dict[str, tuple[Any, ...]] = {
     "word_tokenizer_type": (None, "basic"),  # others are code such as MeCab or Jieba
@@ -83,6 +85,7 @@ class FolderSettings(NamedTuple):
     tokenize_chinese_chars: bool | None = None
     added: tuple[tuple[str, str], ...] = ()  # tokens that are no part of vocab.txt, and their ids
     special: tuple[str, ...] = ()  # markers besides BERT's, with the ids that they have in the vocabulary, or new ones
+    others: tuple[tuple[str, Any], ...] = ()  # what only transformers reads
 
     @property
     def needs_library(self) -> bool:
@@ -128,7 +131,13 @@ def read_settings(folder: Path) -> FolderSettings:
     # As in transformers, which reads the names' own file where there is no decoder.
     sources = [(SETTINGS, settings), *([] if decoder else [(_SPECIAL_NAMES, special_names)])]
     special = [_read_special(folder / file, content) for file, content in sources]
-    return FolderSettings(name, **casing, added=_read_added(folder, decoder), special=next(filter(None, special), ()))
+    return FolderSettings(
+        name,
+        **casing,
+        added=_read_added(folder, decoder),
+        special=next(filter(None, special), ()),
+        others=tuple((name, settings[name]) for name in _OF_TRANSFORMERS if name in settings),
+    )
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -182,9 +191,16 @@ class HuggingFaceTokenizer(Tokenizer):
 
     transformers_class = _GENERIC_CLASSES[0]
 
-    def __init__(self, pipeline: tokenizers.Tokenizer, source: str, has_separate_words: bool | None = None):
+    def __init__(
+        self,
+        pipeline: tokenizers.Tokenizer,
+        source: str,
+        has_separate_words: bool | None = None,
+        settings: FolderSettings = FolderSettings(),  # noqa: B008
+    ):
         """
         Args:
+          settings: of whose markers, and of what only transformers reads, the tokenizer's own settings tell.
           has_separate_words: whether what stands between two spaces has the same ids by itself; None: where its steps
             are BERT's own.
 
@@ -194,6 +210,8 @@ class HuggingFaceTokenizer(Tokenizer):
         pipeline.no_truncation()
         pipeline.no_padding()
         self._pipeline = pipeline
+        special = {"additional_special_tokens": list(settings.special)} if settings.special else {}
+        self.other_settings = {**dict(settings.others), **special}
         self.inv_vocab = _pieces_by_id(pipeline.get_vocab(), source)
         self.vocab = ids_of(self.inv_vocab)
         check_pieces(self.inv_vocab, source)
@@ -388,7 +406,7 @@ def open_vocabulary(
     pipeline = wordpiece_pipeline(ids_of(pieces), casing, split_ideographs=settings.splits_ideographs)
     source = str(folder or "vocab.txt")
     _add_tokens(pipeline, settings, source)
-    return HuggingFaceTokenizer(pipeline, source)
+    return HuggingFaceTokenizer(pipeline, source, settings=settings)
 
 
 def open_json(path: Path, settings: FolderSettings = FolderSettings()) -> HuggingFaceTokenizer:  # noqa: B008
@@ -411,4 +429,4 @@ def open_json(path: Path, settings: FolderSettings = FolderSettings()) -> Huggin
         normalizer.lowercase, normalizer.strip_accents = settings.casing
         normalizer.handle_chinese_chars = settings.splits_ideographs
         pipeline.normalizer = normalizer
-    return HuggingFaceTokenizer(pipeline, str(path))
+    return HuggingFaceTokenizer(pipeline, str(path), settings=settings)

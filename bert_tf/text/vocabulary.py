@@ -7,7 +7,8 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -65,6 +66,7 @@ class Tokenizer:
     inv_vocab: Sequence[str]
     casing: Casing
     transformers_class = "BertTokenizer"  # as tokenizer_config.json calls it
+    other_settings: Mapping[str, Any] = MappingProxyType({})  # what else stands there, and changes no ids
 
     @property
     def vocab_size(self) -> int:
@@ -76,7 +78,7 @@ class Tokenizer:
 
     def files(self) -> dict[str, str]:
         """The text files, by name, from which `text.tokenizer.open_stored` opens this tokenizer again."""
-        settings = {"tokenizer_class": self.transformers_class, **self.casing.flags()}
+        settings = {"tokenizer_class": self.transformers_class, **self.casing.flags(), **self.other_settings}
         return {VOCABULARY: vocabulary_text(self.inv_vocab), SETTINGS: json.dumps(settings, indent=2) + "\n"}
 
     @property

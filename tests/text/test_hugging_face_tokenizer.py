@@ -226,6 +226,19 @@ def test_special_tokens_that_are_listed_are_cut_from_the_text_first(tmp_path, na
             refused("tokenizer_config.json: a special token has no content; fetch", open_stored, stored)
 
 
+@pytest.mark.parametrize("has_json", [False, True])
+def test_what_only_transformers_reads_is_kept_in_checkpoints_and_exports(tmp_path, has_json):
+    kept = {"padding_side": "left", "clean_up_tokenization_spaces": False, "additional_special_tokens": ["[E1]"]}
+    settings = {"do_lower_case": True, "unk_token": "[UNK]", "never_split": None, **kept}
+    pipeline = wordpiece_pipeline(ids_of([*SPECIAL_TOKENS, "the", "[E1]"]), Casing.of(True)) if has_json else None
+    tokenizer, _ = open_stored(folder_with(tmp_path, "the [E1]", settings, pipeline))
+    for name, content in tokenizer.files().items():  # as a run of ours that starts from there
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    again, _ = open_stored(StoredTokenizer(tmp_path))
+    exported = json.loads(tokenizer_files(again, BertConfig.preset("tiny", 512))["tokenizer_config.json"])
+    assert {name: exported.get(name) for name in kept} == kept and "never_split" not in exported
+
+
 @pytest.mark.parametrize(
     ("one", "two"),
     [
