@@ -199,9 +199,9 @@ def _choose_architecture(weights: Weights, config: BertConfig) -> tuple[_Archite
     if not (architecture.has_pooler and needs_pooler):
         names = [name for name in names if not name.startswith(_POOLER)]
     if wrong := [name for name in names if list(stored.get(name, ())) != shapes[name]]:
-        described = ", ".join(f"{name} {shapes[name]}" for name in wrong[:3])
-        fault = f"{weights.source} lacks {described}, or has other shapes ({len(wrong)} variables in all)"
-        raise UserError(f"{fault}; name a whole {architecture.name}, with its own bert_config.json")
+        described = ", ".join(f"{name} is {stored.get(name, 'missing')}, not {shapes[name]}" for name in wrong[:3])
+        fault = f"{weights.source}: {described} ({len(wrong)} variables in all)"
+        raise UserError(f"{fault}; name a whole {architecture.name}, with its own {weights.config_file.name}")
     return architecture, names
 
 

@@ -31,6 +31,16 @@ _NO_MODEL = (
 )
 
 
+# Fields of a configuration, and where each shows in the weights: a variable, and which of its sizes.
+_SIZES = {
+    "vocab_size": ("bert/embeddings/word_embeddings", 0),
+    "hidden_size": ("bert/embeddings/word_embeddings", 1),
+    "max_position_embeddings": ("bert/embeddings/position_embeddings", 0),
+    "type_vocab_size": ("bert/embeddings/token_type_embeddings", 0),
+    "intermediate_size": ("bert/encoder/layer_0/intermediate/dense/bias", 0),
+}
+
+
 def find_weights(path: str | Path, argument: str = "--init_checkpoint") -> Weights:
     """The weights at `path`.
 
@@ -94,14 +104,29 @@ def choose_config(bert_config_file: str | None, weights: Weights | None) -> Bert
     """The model's configuration: that of the file (Google's or Hugging Face's) if given, else that beside the weights.
 
     Raises:
-      UserError: there is neither, or the file does not describe a BERT.
+      UserError: there is neither, the file does not describe a BERT, or the weights have other sizes.
     """
     if bert_config_file:
         path = Path(bert_config_file)
-        return (hugging_face.read_config if path.name == hugging_face.CONFIG else BertConfig.from_json_file)(path)
-    if weights is None or weights.config is None:
+        config = (hugging_face.read_config if path.name == hugging_face.CONFIG else BertConfig.from_json_file)(path)
+    elif weights is None or weights.config is None:
         raise _missing(weights.config_file if weights else None, "--bert_config_file")
-    return weights.config
+    else:
+        path, config = weights.config_file, weights.config
+    if weights:
+        _check_sizes(config, path, weights)
+    return config
+
+
+def _check_sizes(config: BertConfig, path: Path, weights: Weights) -> None:
+    """Raises: UserError if the configuration, which is that of `path`, says other sizes than the weights have."""
+    for field, (name, axis) in _SIZES.items():
+        shape = weights.shapes.get(name)
+        if shape is not None and shape[axis : axis + 1] != [getattr(config, field)]:
+            raise UserError(
+                f"{path} says {field}={getattr(config, field)}, but {name} in {weights.source} is {shape}; give the "
+                "configuration that these weights were trained with, or correct the size there"
+            )
 
 
 def choose_vocabulary(vocab_file: str | Path | None, weights: Weights | None) -> Path:

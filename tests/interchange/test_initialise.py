@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -255,6 +256,25 @@ def test_one_rule_for_the_casing(tmp_path):
     refused("pass --do_lower_case=1 with an uncased model", choose, None, False)
     (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     refused("--do_lower_case=1: .*tokenizer_config.json says .*do_lower_case=0", choose, None, True)
+
+
+@pytest.mark.parametrize(
+    ("field", "shape"),
+    [
+        ("vocab_size", [19, 8]),
+        ("hidden_size", [19, 8]),
+        ("max_position_embeddings", [16, 8]),
+        ("type_vocab_size", [2, 8]),
+        ("intermediate_size", [12]),
+    ],
+)
+def test_a_configuration_of_other_sizes_is_named(google, field, shape):
+    file, actual = google / "bert_config.json", getattr(CONFIG, field)
+    file.write_text(dataclasses.replace(CONFIG, **{field: 2 * actual}).to_json())
+    weights = find_weights(google)
+    words = rf"{file} says {field}={2 * actual}, but bert/.* in {weights.source} is {re.escape(str(shape))}; .* correct"
+    refused(words, choose_config, None, weights)
+    refused(words, choose_config, str(file), dataclasses.replace(weights, config=CONFIG))
 
 
 def test_rows_of_the_word_table_without_a_piece(tmp_path):

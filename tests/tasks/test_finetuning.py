@@ -174,9 +174,9 @@ def test_stopped_by_a_signal_and_started_again_it_ends_with_the_same_bits(finish
 
 def test_a_refused_start_leaves_no_settings_to_which_the_corrected_one_would_be_bound(squad, tmp_path):
     config = BertConfig.from_json_file(squad / "bert_config.json")
-    config = dataclasses.replace(config, intermediate_size=2 * config.intermediate_size)
+    config = dataclasses.replace(config, num_attention_heads=2 * config.num_attention_heads)
     wrong = write_run(tmp_path / "other", SpanModel(config).variables, config=config)
-    refused("another model size", job(squad, tmp_path / "run", init_checkpoint=str(wrong)).run)
+    refused("was trained with num_attention_heads", job(squad, tmp_path / "run", init_checkpoint=str(wrong)).run)
     assert not (tmp_path / "run/config.json").exists()
 
 
