@@ -412,8 +412,9 @@ def open_vocabulary(
 def open_json(path: Path, settings: FolderSettings = FolderSettings()) -> HuggingFaceTokenizer:  # noqa: B008
     """The tokenizer in a ``tokenizer.json``.
 
-    As in `transformers`, what ``tokenizer_config.json`` says of capitals overrides BERT's normalizer, and with that
-    what it says or does not say of accents and ideographs, unless the folder's class takes all from ``tokenizer.json``.
+    As in `transformers`, what ``tokenizer_config.json`` says of capitals, accents and ideographs overrides BERT's
+    normalizer; where it speaks of capitals, so does what it leaves out of the other two. That is not so if the folder's
+    class takes all from ``tokenizer.json``.
 
     Raises: UserError if the file is damaged, lacks a special token, or puts other markers around texts than BERT.
     """
@@ -424,9 +425,12 @@ def open_json(path: Path, settings: FolderSettings = FolderSettings()) -> Huggin
         raise UserError(f"{path} is no tokenizer of Hugging Face's ({error}); {_REMEDY}") from None
     _add_tokens(pipeline, settings, str(path))
     normalizer = pipeline.normalizer
-    is_generic = settings.tokenizer_class in _GENERIC_CLASSES
-    if isinstance(normalizer, normalizers.BertNormalizer) and settings.casing and not is_generic:
-        normalizer.lowercase, normalizer.strip_accents = settings.casing
-        normalizer.handle_chinese_chars = settings.splits_ideographs
+    if isinstance(normalizer, normalizers.BertNormalizer) and settings.tokenizer_class not in _GENERIC_CLASSES:
+        if settings.casing:
+            normalizer.lowercase, normalizer.strip_accents = settings.casing
+        elif settings.strip_accents is not None:
+            normalizer.strip_accents = settings.strip_accents
+        if settings.casing or settings.tokenize_chinese_chars is not None:
+            normalizer.handle_chinese_chars = settings.splits_ideographs
         pipeline.normalizer = normalizer
     return HuggingFaceTokenizer(pipeline, str(path), settings=settings)

@@ -279,6 +279,9 @@ def test_what_would_show_only_at_some_texts_is_refused_when_opened(tmp_path, pat
         # What is left out beside do_lower_case has the defaults of transformers, whatever tokenizer.json says.
         ({"do_lower_case": True, "strip_accents": None}, (True, False), (True, True)),
         ({"tokenizer_class": "ElectraTokenizerFast", "do_lower_case": False}, (True, True), (False, False)),
+        ({"tokenizer_class": "BertTokenizer", "strip_accents": False}, (True, True), (True, False)),
+        ({"strip_accents": True}, (True, False), (True, True)),
+        ({"strip_accents": None}, (True, False), (True, False)),
         # Nothing is said: tokenizer.json is the tokenizer, but transformers would lower-case.
         ({"tokenizer_class": "BertTokenizer"}, (False, False), (False, False)),
         ({"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": True}, (False, False), (False, False)),
@@ -287,6 +290,14 @@ def test_what_would_show_only_at_some_texts_is_refused_when_opened(tmp_path, pat
 def test_casing_that_tokenizer_json_and_settings_tell_differently(tmp_path, settings, made, casing):
     pipeline = wordpiece_pipeline(ids_of([*SPECIAL_TOKENS, "é", "e", "É"]), Casing(*made))
     assert open_stored(folder_with(tmp_path, "é e É", settings, pipeline))[0].casing == casing
+
+
+@pytest.mark.parametrize("splits", [False, True])
+def test_what_the_settings_alone_say_of_ideographs(tmp_path, splits):
+    vocab = ids_of([*SPECIAL_TOKENS, "猫", "犬", "猫犬"])
+    pipeline = wordpiece_pipeline(vocab, Casing.of(True), split_ideographs=not splits)
+    tokenizer, _ = open_stored(folder_with(tmp_path, "猫 犬 猫犬", {"tokenize_chinese_chars": splits}, pipeline))
+    assert tokenizer.tokenize("猫犬") == (["猫", "犬"] if splits else ["猫犬"])
 
 
 SETTINGS, MAP = "tokenizer_config.json", "special_tokens_map.json"
