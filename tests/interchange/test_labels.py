@@ -17,6 +17,7 @@ from bert_tf.interchange.hugging_face import is_transposed, to_their_name
 from bert_tf.interchange.initialise import find_weights
 from bert_tf.interchange.labels import in_trained_order, read_task
 from bert_tf.model.heads import ClassifierModel
+from bert_tf.tasks.glue.classes import as_trained
 from bert_tf.tasks.glue.tasks import EVAL, PREDICT, TRAIN, custom_task, find_task
 from tests.glue_data import BAD, GOOD, VOCAB, write_lines, write_model
 from tests.jobs import changed_json, exported, scores_in
@@ -98,13 +99,24 @@ def test_a_custom_task_has_the_folders_labels(data, tmp_path):
     header, first, _ = predictions(tmp_path / "run")
     assert header == ["index", "prediction", *NLI] and first[1] == "entailment"
     assert scores_in(tmp_path / "run")["accuracy"] == 0.5
-    for name, labels, problem, described in (
-        ("number", ["LABEL_0"], "regression", r"\(numbers\), not for custom \(labels\)"),
-        ("several", NLI, "multi_label_classification", r"\(multi_label_classification: entailment, .*, not for custom"),
-    ):
-        folder = write_classifier(tmp_path / name, data, labels, problem_type=problem)
-        message = f"was fine-tuned for a task {described}.*; .* give the labels these names in .*config.json"
-        refused(message, carry_out, data, tmp_path / "other", folder, own, {PREDICT: files[PREDICT]})
+
+
+NUMBER, ONE_LABEL, SEVERAL = "regression", "single_label_classification", "multi_label_classification"
+
+
+@pytest.mark.parametrize(
+    ("labels", "problem", "task", "words"),
+    [
+        (["LABEL_0"], NUMBER, custom_task("text", None, False), r"\(numbers\), not for custom \(labels\); pass --regr"),
+        (NLI, ONE_LABEL, custom_task("text", None, True), r"not for custom \(numbers\); omit --regression, or name"),
+        (NLI, SEVERAL, custom_task("text", None, False), r"\(multi_label_classification: .*; no task here is of that"),
+        (NLI, ONE_LABEL, "STS-B", r"not for STS-B \(numbers\); name a checkpoint of that task$"),
+        (NLI, ONE_LABEL, "RTE", r"not for RTE \(.*; .*, or give the labels these names in .*/config.json$"),
+    ],
+)
+def test_weights_of_another_task_are_refused_with_the_way_out(data, tmp_path, labels, problem, task, words):
+    weights = find_weights(write_classifier(tmp_path / "model", data, labels, problem_type=problem))
+    refused(words, as_trained, find_task(task) if isinstance(task, str) else task, weights)
 
 
 def test_labels_that_say_nothing(data, tmp_path, capsys):

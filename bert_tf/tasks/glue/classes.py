@@ -56,13 +56,24 @@ def as_trained(task: TextTask, weights: Weights) -> tuple[TextTask, str]:
     fitted = _in_order_of(task, trained)
     if trained and fitted is None:
         labels = ", ".join(task.labels) or ("numbers" if task.is_regression else "labels")
-        remedy = f"name a checkpoint of that task, or give the labels these names in {trained.file}"
-        raise UserError(f"{weights.folder} was fine-tuned for {trained}, not for {task.name} ({labels}); {remedy}")
+        fault = f"{weights.folder} was fine-tuned for {trained}, not for {task.name} ({labels})"
+        raise UserError(f"{fault}; {_way_out(task, trained)}")
     if trained and trained.text_columns and len(trained.text_columns) != len(task.text_columns):
         theirs, ours = map(", ".join, (trained.text_columns, task.text_columns))
         raise UserError(f"{weights.folder} was fine-tuned on the text columns {theirs}, not on {ours}; name as many")
     assert fitted
     return fitted, _assumed(fitted, weights, trained)
+
+
+def _way_out(task: TextTask, trained: TrainedTask) -> str:
+    """What to do where a task does not suit what the weights were trained for."""
+    if trained.problem not in (REGRESSION, CLASSES):
+        return "no task here is of that kind; name a checkpoint that gives each text one label, or a number"
+    if task.is_regression == (trained.problem == REGRESSION):
+        return f"name a checkpoint of that task, or give the labels these names in {trained.file}"
+    if task.is_custom:
+        return f"{'omit' if task.is_regression else 'pass'} --regression, or name another checkpoint"
+    return "name a checkpoint of that task"
 
 
 def weights_of(class_weights: str, labels: Sequence[str], targets_F: np.ndarray) -> np.ndarray:
