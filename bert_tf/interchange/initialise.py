@@ -109,13 +109,20 @@ def choose_config(bert_config_file: str | None, weights: Weights | None) -> Bert
     if bert_config_file:
         path = Path(bert_config_file)
         config = (hugging_face.read_config if path.name == hugging_face.CONFIG else BertConfig.from_json_file)(path)
-    elif weights is None or weights.config is None:
+        if weights:
+            _check_sizes(config, path, weights)
+        return config
+    if weights is None or weights.config is None:
         raise _missing(weights.config_file if weights else None, "--bert_config_file")
-    else:
-        path, config = weights.config_file, weights.config
-    if weights:
-        _check_sizes(config, path, weights)
-    return config
+    return own_config(weights)
+
+
+def own_config(weights: Weights) -> BertConfig:
+    """The configuration beside the weights, for those that take no other. Raises: UserError as `choose_config`."""
+    if weights.config is None:
+        raise UserError(f"{weights.config_file} does not exist; put the model's configuration there")
+    _check_sizes(weights.config, weights.config_file, weights)
+    return weights.config
 
 
 def _check_sizes(config: BertConfig, path: Path, weights: Weights) -> None:

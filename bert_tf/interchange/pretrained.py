@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_tf.interchange.initialise import choose_config, choose_tokenizer, find_weights
+from bert_tf.interchange.initialise import choose_tokenizer, find_weights, own_config
 from bert_tf.model.encoder import BertEncoder
 from bert_tf.run.variables import check_encoder, load_weights, named_variables
 from bert_tf.text.tokenizer import CasingFlags
@@ -62,7 +62,7 @@ def from_pretrained(
       UserError: something is missing, damaged, or belongs to another architecture.
     """
     weights = find_weights(folder, "folder")
-    config = choose_config(None, weights)
+    config = own_config(weights)
     tokenizer, assumed = choose_tokenizer(vocab_file, CasingFlags(do_lower_case, strip_accents), config, weights)
     encoder = BertEncoder(config)
     check_encoder(

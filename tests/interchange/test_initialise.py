@@ -12,6 +12,7 @@ import pytest
 from tokenizers import pre_tokenizers
 
 import bert_tf
+from bert_tf.interchange.export import export
 from bert_tf.interchange.initialise import (
     choose_config,
     choose_tokenizer,
@@ -236,6 +237,12 @@ def test_configuration_and_vocabulary(google, tmp_path):
     for choose, flag in ((choose_config, "bert_config_file"), (choose_vocabulary, "vocab_file")):
         refused(f"--{flag} is required, as no --init_checkpoint", choose, None, None)
     refused("--vocab_file is required, as .*vocab.txt does not exist", choose_vocabulary, None, weights)
+    (google / "bert_config.json").unlink()
+    weights, path = find_weights(google), google / "bert_config.json"
+    refused(f"--bert_config_file is required, as {path} does not exist; put", choose_config, None, weights)
+    # Neither takes another configuration.
+    for read in (bert_tf.from_pretrained, lambda path: export(str(path), tmp_path / "out")):
+        refused(f"^{path} does not exist; put the model's configuration there$", read, google)
 
 
 def test_one_rule_for_the_casing(tmp_path):
