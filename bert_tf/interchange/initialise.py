@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -29,8 +30,13 @@ _NO_MODEL = (
     f"{google.CONFIG_FILE} can be a copy, and {hugging_face.SAFETENSORS}, {hugging_face.SHARDS} with the files that it "
     f"names, or {hugging_face.TORCH}; unpack an archive"
 )
-
-
+# Files of transformers' that are not read here, with the argument by which it reads them.
+_SAVED_OTHERWISE = {
+    f"{hugging_face.TORCH}.index.json": "",
+    "tf_model.h5": ", from_tf=True",
+    "flax_model.msgpack": ", from_flax=True",
+}
+_HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?")
 # Fields of a configuration, and where each shows in the weights: a variable, and which of its sizes.
 _SIZES = {
     "vocab_size": ("bert/embeddings/word_embeddings", 0),
@@ -76,12 +82,28 @@ def _prefix_at(path: Path) -> Path:
         return usual[0]
     if not prefixes:
         is_in_model = path.is_file() and hugging_face.is_folder(path.parent)
-        raise UserError(f"is a file of a model; name its folder, {path.parent}" if is_in_model else _NO_MODEL)
+        raise UserError(f"is a file of a model; name its folder, {path.parent}" if is_in_model else _no_model(path))
     names = list(map(str, prefixes))
     names = [name for name in names if name.startswith(str(path))] or names
     raise UserError(
         f"is no checkpoint's name, which is that of its files up to '{_INDEX}'; name {' or '.join(names[:3])}"
     )
+
+
+def _no_model(path: Path) -> str:
+    """What is at a path where there is nothing to read, and what to name."""
+    for name, argument in _SAVED_OTHERWISE.items():
+        if (path / name).is_file():
+            load = f"its class's from_pretrained({str(path)!r}{argument})"
+            saved = f"have transformers save the model as {hugging_face.SAFETENSORS}"
+            return f"{name} is not read here; {saved} ({load}.save_pretrained(FOLDER)), and name that folder"
+    if snapshots := sorted(path.glob(f"snapshots/*/{hugging_face.CONFIG}")):
+        names = " or ".join(str(file.parent) for file in snapshots)
+        return f"is the cache of a model of Hugging Face's hub; name {names}"
+    if not path.exists() and _HUB_NAME.fullmatch(str(path)):
+        fetch = f"must be fetched first (huggingface-cli download {path} --local-dir FOLDER)"
+        return f"there is no such folder; a model of Hugging Face's hub {fetch}, and that folder named"
+    return _NO_MODEL
 
 
 def _best_of_run(folder: Path) -> Weights:

@@ -225,6 +225,25 @@ def test_what_is_no_model_is_named(google, tmp_path):
     refused("no checkpoint has been saved", find_weights, tmp_path)
 
 
+def test_what_is_at_a_path_where_nothing_is_read_is_named(tmp_path, monkeypatch):
+    shutil.copy(HUGGING_FACE / "config.json", tmp_path)
+    for name, load in (
+        ("pytorch_model.bin.index.json", f"from_pretrained.'{tmp_path}'."),
+        ("tf_model.h5", "from_tf=True"),
+        ("flax_model.msgpack", "from_flax=True"),
+    ):
+        file = tmp_path / name
+        file.touch()
+        refused(f"{tmp_path}: {name} is not read here; .* model.safetensors .*{load}", find_weights, tmp_path)
+        file.unlink()
+    cache = tmp_path / "models--x--bert"
+    snapshot = shutil.copytree(HUGGING_FACE, cache / "snapshots/abc")
+    refused(f"is the cache of a model of Hugging Face's hub; name {snapshot}$", find_weights, cache)
+    monkeypatch.chdir(tmp_path)
+    for name in ("bert-base-uncased", "google/bert_uncased_L-2"):
+        refused(f"no such folder; .* must be fetched first .*download {name} --local-dir", find_weights, name)
+
+
 def test_configuration_and_vocabulary(google, tmp_path):
     weights = find_weights(google)
     assert choose_config(None, weights) == CONFIG
