@@ -241,7 +241,7 @@ def _open_torch_file(path: Path) -> dict[str, Stored]:
         raise UserError(f"{fault}; fetch it again, or {save_again}") from None
 
     def to_numpy(tensor: Any) -> np.ndarray:
-        return tensor.float().numpy()  # NumPy has no bfloat16
+        return tensor.float().to_dense().numpy()  # NumPy has neither bfloat16 nor sparse arrays
 
     return {
         name: _stored(

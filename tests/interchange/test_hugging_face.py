@@ -74,8 +74,9 @@ def write_old(folder):
 
 
 def tensor(array):
-    """What `_open_torch_file` uses of PyTorch's tensors."""
-    made = SimpleNamespace(shape=array.shape, dtype=f"torch.{array.dtype}", numpy=lambda: array)
+    """What `_open_torch_file` uses of PyTorch's tensors; one may be sparse, and only a dense one has `numpy`."""
+    dense = SimpleNamespace(numpy=lambda: array)
+    made = SimpleNamespace(shape=array.shape, dtype=f"torch.{array.dtype}", to_dense=lambda: dense)
     made.detach, made.float = lambda: made, lambda: tensor(array.astype(np.float32))
     return made
 
