@@ -10,6 +10,8 @@ from typing import Any, TextIO
 
 from tqdm import tqdm
 
+from bert_tf.base.output import going_on
+
 PLAIN_LINE_INTERVAL_SECS = 10.0
 
 
@@ -27,11 +29,8 @@ def _has_terminal() -> bool:
 def print_beside_bars(text: str, stream: TextIO | None = None) -> None:
     """Prints a line, by default to stderr, without tearing a bar that is shown."""
     stream = stream or sys.stderr
-    # If the stream is a closed pipe or a file on a full disk, there is nowhere to report that, and the work matters
-    # more.
-    with contextlib.suppress(OSError):
+    with going_on(stream):
         tqdm.write(text, file=stream)
-        stream.flush()
 
 
 class _Lines:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -14,6 +15,7 @@ from bert_tf.base.errors import MissingError
 from bert_tf.base.files import check_folder, work_folder
 from bert_tf.base.machine.hardware import count_gpus
 from bert_tf.base.machine.launchers import START_CHECKS, Start
+from bert_tf.base.output import going_on
 from bert_tf.settings.declaration import from_variables
 from bert_tf.settings.programs import PRETRAINING, LaunchVariables
 from bert_tf.tasks.task import TASKS, settings_classes
@@ -117,4 +119,5 @@ def short_path(path: Path) -> str:
 
 
 def show(lines: Sequence[str]) -> None:
-    print("\n".join(lines), flush=True)
+    with going_on(sys.stdout):
+        print("\n".join(lines))

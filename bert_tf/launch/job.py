@@ -28,7 +28,8 @@ from datetime import datetime
 from pathlib import Path
 
 from bert_tf.base.machine.launchers import Start
-from bert_tf.base.progress import COLUMNS_VARIABLE
+from bert_tf.base.output import going_on
+from bert_tf.base.progress import COLUMNS_VARIABLE, print_beside_bars
 from bert_tf.base.signals import STOP_SIGNALS, STOPPED_EXIT_CODE, handling
 from bert_tf.launch.environment import LaunchEnvironment, short_path, show
 from bert_tf.launch.rank import (
@@ -91,7 +92,7 @@ def run(title: str, command: Sequence[str], num_ranks: int, log_folder: Path, en
 
     def pass_on(number: int) -> None:
         received.append(number)
-        print(f"{signal.Signals(number).name}: passed on to the ranks", file=sys.stderr, flush=True)
+        print_beside_bars(f"{signal.Signals(number).name}: passed on to the ranks")
         with open(folder / SIGNALS, "a", encoding="utf-8") as file:
             file.write(f"{int(number)}\n")
 
@@ -115,8 +116,8 @@ def _show(log: Path, launcher: subprocess.Popen, received: Sequence[int]) -> Non
             file.seek(num_copied)
             text = file.read()
             num_copied += len(text)
-            sys.stdout.buffer.write(text)
-            sys.stdout.flush()
+            with going_on(sys.stdout):
+                sys.stdout.buffer.write(text)
         if ended:
             return
         time.sleep(POLL_SECS)
@@ -144,10 +145,10 @@ def _exit_code(folder: Path, start: Start, launcher_code: int, received: Sequenc
     if failures:
         _, rank, code = failures[0]
         if rank != 0 and code != STOPPED_EXIT_CODE:
-            print(f"rank {rank} ended first, with code {code}{describe_signal(code)}:", file=sys.stderr)
+            print_beside_bars(f"rank {rank} ended first, with code {code}{describe_signal(code)}:")
             _print_end(folder / f"rank_{rank}.log")
         if code == 128 + signal.SIGKILL:
-            print(_WHY_KILLED.format(rank=rank), file=sys.stderr, flush=True)
+            print_beside_bars(_WHY_KILLED.format(rank=rank))
         return code
     if not launcher_code and len(ends) == start.num_ranks:
         return 0
@@ -155,7 +156,7 @@ def _exit_code(folder: Path, start: Start, launcher_code: int, received: Sequenc
         return STOPPED_EXIT_CODE
     if start.launcher != "none":
         needs = "; docs/troubleshooting.md says what hosts need to have in common" if start.hosts else ""
-        print(f"{start.launcher} ended with code {launcher_code}{needs}:", file=sys.stderr)
+        print_beside_bars(f"{start.launcher} ended with code {launcher_code}{needs}:")
     _print_end(folder / _LAUNCHER_LOG)
     return shell_code(launcher_code) or 1
 
@@ -166,4 +167,4 @@ def _print_end(log: Path, num_lines: int = 20) -> None:
     if log.name == _LAUNCHER_LOG:  # without the frames of Horovod's traceback, also for a host's mistyped name
         lines = [line for line in lines if line and line[0] != " "]
     for line in [line for line in lines if ERROR_OF_RANK in line] or lines[-num_lines:]:
-        print(f"  {line}", file=sys.stderr, flush=True)
+        print_beside_bars(f"  {line}")

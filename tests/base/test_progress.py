@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
+import sys
+
+import pytest
 
 from bert_tf.base import progress
 from bert_tf.base.progress import Progress, print_beside_bars
+from tests.processes import ROOT
 
 
 def test_an_iterable_ends_with_one_line(capsys):
@@ -33,6 +39,26 @@ def test_a_clock_that_stands_still_and_more_work_than_announced(capsys, monkeypa
 def test_disabled_it_prints_nothing(capsys):
     assert list(Progress("ab", unit="letters", description="reading", disable=True)) == ["a", "b"]
     assert capsys.readouterr() == ("", "")
+
+
+PRINTING = """
+import sys
+from bert_tf.base.progress import print_beside_bars
+print_beside_bars("one", sys.stdout)
+print_beside_bars("two")
+sys.exit(75)
+"""
+
+
+@pytest.mark.parametrize("output", ["a full disk", "a closed pipe"])
+def test_an_output_that_takes_nothing_changes_no_exit_code(output):
+    """What could not be printed is not tried again at the end, where Python would fail, with code 120."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as pipe, open("/dev/full", "wb") as full:
+        file, command = full if output == "a full disk" else pipe, [sys.executable, "-c", PRINTING]
+        environ = {**os.environ, "PYTHONUNBUFFERED": ""}
+        assert subprocess.run(command, cwd=ROOT, stdout=file, stderr=file, env=environ, timeout=60).returncode == 75
 
 
 def test_a_stream_that_cannot_be_written_does_not_stop_the_work():

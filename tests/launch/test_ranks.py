@@ -187,13 +187,17 @@ def test_what_is_said_of_an_end(tmp_path, capsys, files, received, code, said, n
 # --- Signals and ends ----------------------------------------------------------------------------
 
 
-def start_launcher(tmp_path, program, num_ranks=1, launcher="none"):
-    """One in a process of its own; the program's argument is where it may leave files."""
+def launcher_process(tmp_path, program, num_ranks=1, launcher="none", **streams):
     (tmp_path / "program.py").write_text(program)
     words = [num_ranks, tmp_path / "logs", tmp_path / "program.py", tmp_path / "process_"]
-    streams = dict(stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     command = [sys.executable, "-c", START_RANKS, *map(str, words)]
-    process = subprocess.Popen(command, env={**os.environ, "LAUNCHER": launcher}, **streams)
+    return subprocess.Popen(command, env={**os.environ, "LAUNCHER": launcher, "PYTHONUNBUFFERED": ""}, **streams)
+
+
+def start_launcher(tmp_path, program, num_ranks=1, launcher="none"):
+    """One in a process of its own; the program's argument is where it may leave files."""
+    streams = dict(stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    process = launcher_process(tmp_path, program, num_ranks, launcher, **streams)
     assert [process.stdout.readline()[:3] for _ in range(2)] == ["---", "+ /"]  # where the logs are, and the command
     return process
 
@@ -211,6 +215,17 @@ def test_signals_reach_the_ranks_and_their_code_comes_back(tmp_path, number, pre
     assert process.stdout.readline() == "ready\n"
     process.send_signal(number)
     assert process.wait(timeout=30) == STOPPED_EXIT_CODE
+
+
+@pytest.mark.parametrize("output", ["a full disk", "a closed pipe"])
+def test_where_the_launchers_output_cannot_be_written_the_ranks_go_on(tmp_path, output):
+    program = "import pathlib, sys, time\nprint('begun', flush=True)\ntime.sleep(1)\npathlib.Path(sys.argv[1]).touch()"
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as pipe, open("/dev/full", "wb") as full:
+        streams = dict.fromkeys(("stdout", "stderr"), full if output == "a full disk" else pipe)
+        assert launcher_process(tmp_path, program, **streams).wait(timeout=60) == 0
+    assert (tmp_path / "process_").exists()
 
 
 def test_ranks_end_with_the_launcher(tmp_path):
