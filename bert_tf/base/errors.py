@@ -15,7 +15,8 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Callable, TypeVar
 
-from bert_tf.base.signals import leave
+from bert_tf.base.output import going_on, open_standard_files
+from bert_tf.base.signals import leave, leave_on_stop_signals
 
 USER_ERROR_EXIT_CODE = 2
 # Of a quoted value with more letters than any path, and of a message that is too long, only the ends are shown.
@@ -133,31 +134,33 @@ def _require_utf8() -> None:
         raise UserError(f"paths are read as UTF-8, but Python is set to {encoding}; {ways}")
 
 
-def _flush_output() -> None:
-    if sys.stdout:  # None if a program is started without one
-        sys.stdout.flush()
-
-
 def exit_on_user_error(main: Callable[[Sequence[str]], Result]) -> Callable[[Sequence[str]], Result]:
-    """Wraps a program's ``main(argv)``: a `UserError` is printed as ``error: ...`` and ends it with its exit code."""
+    """Wraps a program's ``main(argv)``: a `UserError` is printed as ``error: ...`` and ends it with its exit code.
+
+    Stop signals end it, too, until it handles them itself.
+    """
 
     @functools.wraps(main)
     def wrapped(argv: Sequence[str]) -> Result:
+        open_standard_files()
+        leave_on_stop_signals()
         try:
             _require_utf8()
             result = main(argv)
-            _flush_output()
+            sys.stdout.flush()
             return result
         except Exception as raised:
             error = as_user_error(raised)
             if error is None:
                 raise
-            print(f"error: {error}", file=sys.stderr, flush=True)
+            with going_on(sys.stderr):
+                print(f"error: {error}", file=sys.stderr)
             with contextlib.suppress(OSError):
-                _flush_output()
+                sys.stdout.flush()
             leave(error.exit_code)
         except KeyboardInterrupt:
-            print("interrupted", file=sys.stderr, flush=True)
+            with going_on(sys.stderr):
+                print("interrupted", file=sys.stderr)
             leave(130)
 
     return wrapped

@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
+from bert_tf.base.output import going_on
+
 _clean_ups: set[Callable[[], None]] = set()
 
 
@@ -46,11 +48,8 @@ def leave_on_stop_signals() -> None:
     """
 
     def stop(number: int, _: Any) -> None:
-        print(
-            f"{signal.Signals(number).name}: stopped outside of the updates; start again to go on",
-            file=sys.stderr,
-            flush=True,
-        )
+        with going_on(sys.stderr):
+            print(f"{signal.Signals(number).name}: stopped; start again to go on", file=sys.stderr)
         leave(STOPPED_EXIT_CODE)
 
     for number in STOP_SIGNALS:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from bert_tf.base.errors import exit_on_user_error, require_modules
 
 require_modules("tqdm")
-from bert_tf.base.signals import leave_on_stop_signals  # noqa: E402
 from bert_tf.launch.environment import LaunchEnvironment, show  # noqa: E402
 from bert_tf.launch.recipes import find_recipe, find_recipes  # noqa: E402
 
@@ -18,7 +17,6 @@ _USAGE = "usage: python -m bert_tf.launch LAUNCHER [value ...], where LAUNCHER i
 
 @exit_on_user_error
 def main(argv: Sequence[str]) -> int:
-    leave_on_stop_signals()
     name, typed = (argv[1:2] or [""])[0], argv[2:]
     if name in ("-h", "--help"):
         show([_USAGE, *(f"  {each}" for each in find_recipes()), "LAUNCHER --help lists the values that it takes."])

@@ -12,7 +12,7 @@ from typing import Any, Callable
 from bert_tf.base.errors import exit_on_user_error
 from bert_tf.base.machine.hardware import choose_device, count_gpus
 from bert_tf.base.machine.software import check_tensorflow
-from bert_tf.base.signals import STOPPED_EXIT_CODE, leave_on_stop_signals
+from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.programs.flags import parse_flags, require_flags
 from bert_tf.settings.declaration import pick
 from bert_tf.tasks.task import Task, find_task_class, settings_classes
@@ -33,7 +33,6 @@ def define_program(
         faulthandler.enable()
         settings = settings_classes(task_name)
         flags = parse_flags(argv, about, *settings)
-        leave_on_stop_signals()
         choose_device(flags.device)
         if flags.plan:
             print(_describe_plan(task_name, flags))

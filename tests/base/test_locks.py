@@ -60,10 +60,8 @@ from pathlib import Path
 from unittest import mock
 from bert_tf.base import locks
 from bert_tf.base.errors import UserError, exit_on_user_error
-from bert_tf.base.signals import leave_on_stop_signals
 @exit_on_user_error
 def main(argv):
-    leave_on_stop_signals()
     if argv[2] == "without flock":
         locks.fcntl.flock = mock.Mock(side_effect=OSError(locks.errno.ENOLCK, "no locks"))
     lock = locks.FileLock(Path(argv[1]))

@@ -50,6 +50,15 @@ def test_an_output_that_takes_nothing(output, words, is_printed):
     assert done.stderr.startswith("error: ") and ("Is a directory" if "error" in is_printed else words) in done.stderr
 
 
+def test_a_program_that_is_started_without_its_standard_files():
+    """As cron and daemons may: >&- and 2>&-. Its next file must not be taken for one of these."""
+    body = "print('done', file=sys.stderr) or print(os.open('/dev/null', 0) > 2 and sys.stdin.read() == '')"
+    for closed in ((), (0,), (1,), (2,), (0, 1, 2)):
+        done = program(body, preexec_fn=lambda numbers=closed: [os.close(number) for number in numbers])
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == ("" if 1 in closed else "True\n") and done.stderr == ("" if 2 in closed else "done\n")
+
+
 def test_a_broken_pipe_to_another_process_keeps_its_traceback():
     assert as_user_error(BrokenPipeError()) is None
 
