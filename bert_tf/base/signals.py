@@ -1,4 +1,4 @@
-"""How programs end: on SIGTERM and SIGUSR1, with which exit code, and without the interpreter's shutdown.
+"""How programs end: on stop signals, with which exit code, and without the interpreter's shutdown.
 
 With several ranks the shutdown would wait in Horovod's exit hooks for ranks that are still inside a collective
 operation. So `leave` ends the program after the clean-ups registered here.
@@ -38,11 +38,17 @@ def leave(exit_code: int) -> NoReturn:
 STARTED_AT = time.monotonic()
 # EX_TEMPFAIL of sysexits.h: stopped by a signal or --max_hours; the state is saved and the run can be started again.
 STOPPED_EXIT_CODE = 75
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+# SIGHUP comes when a terminal is closed.
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
+
+
+def heeded(numbers: Iterable[int]) -> list[int]:
+    """These signals, without a SIGHUP that is ignored, as nohup has it from the start."""
+    return [each for each in numbers if each != signal.SIGHUP or signal.getsignal(each) != signal.SIG_IGN]
 
 
 def leave_on_stop_signals() -> None:
-    """From now on SIGTERM and SIGUSR1 end the program immediately with `STOPPED_EXIT_CODE`.
+    """From now on stop signals end the program immediately with `STOPPED_EXIT_CODE`.
 
     For times when there is nothing to save. A training loop handles them itself (`noted_stop_signals`).
     """
@@ -52,14 +58,14 @@ def leave_on_stop_signals() -> None:
             print(f"{signal.Signals(number).name}: stopped; start again to go on", file=sys.stderr)
         leave(STOPPED_EXIT_CODE)
 
-    for number in STOP_SIGNALS:
+    for number in heeded(STOP_SIGNALS):
         signal.signal(number, stop)
 
 
 @contextlib.contextmanager
 def handling(numbers: Iterable[int], handle: Callable[[int], object]) -> Iterator[None]:
     """In this context `handle` is called with the number of each of these signals that arrives, and nothing else."""
-    previous = {number: signal.signal(number, lambda number, _: handle(number)) for number in numbers}
+    previous = {number: signal.signal(number, lambda number, _: handle(number)) for number in heeded(numbers)}
     try:
         yield
     finally:
@@ -69,7 +75,7 @@ def handling(numbers: Iterable[int], handle: Callable[[int], object]) -> Iterato
 
 @contextlib.contextmanager
 def noted_stop_signals() -> Iterator[list[int]]:
-    """In this context SIGTERM and SIGUSR1 are only collected, so that the running update can finish and be saved."""
+    """In this context stop signals are only collected, so that the running update can finish and be saved."""
     received: list[int] = []
     with handling(STOP_SIGNALS, received.append):
         yield received

@@ -8,8 +8,8 @@ Under srun it also tells Horovod's Gloo where the ranks find each other: at a se
 so that Slurm needs neither MPI nor ssh. The launchers' own output is shown only if they could not
 start the ranks.
 
-Signals (SIGTERM, SIGUSR1, SIGINT) go to the ranks and not to the launcher, which would kill a rank that is still
-saving. The ranks, which may be on other machines, read them from a file in the log folder.
+Signals (SIGTERM, SIGUSR1, SIGHUP, SIGINT) go to the ranks and not to the launcher, which would kill a rank that is
+still saving. The ranks, which may be on other machines, read them from a file in the log folder.
 """
 
 from __future__ import annotations
@@ -88,6 +88,8 @@ def run(title: str, command: Sequence[str], num_ranks: int, log_folder: Path, en
         *(python, "-m", "bert_tf.launch.rank", str(folder), str(num_ranks)),
         *(python, *command, *([] if start.launcher == "none" else ["--use_horovod"])),
     ]
+    # mpirun and horovodrun would kill ranks that are still saving. On this machine these see that the launcher is gone.
+    is_seen = start.launcher in ("mpirun", "horovodrun") and not start.hosts
     (folder / SIGNALS).write_text("\n")  # now, so that it exists even if the disk is full later
 
     def pass_on(number: int) -> None:
@@ -98,7 +100,7 @@ def run(title: str, command: Sequence[str], num_ranks: int, log_folder: Path, en
 
     with handling(FORWARDED_SIGNALS, pass_on):
         with open(folder / _LAUNCHER_LOG, "wb") as launcher_log:
-            process = start_child(full_command, launcher_log, variables, signal.SIGTERM)
+            process = start_child(full_command, launcher_log, variables, 0 if is_seen else signal.SIGTERM)
         _show(folder / "rank_0.log", process, received)
     code = _exit_code(folder, start, process.returncode, received)
     show([f"--- {title}: ended with code {code}{describe_signal(code)} after {time.monotonic() - started:.0f} s"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import io
+import math
 import os
 import platform
 import re
@@ -24,11 +25,11 @@ from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.base.files import write_text
 from bert_tf.base.machine.hardware import process_state, rank_number
 from bert_tf.base.progress import COLUMNS_VARIABLE
-from bert_tf.base.signals import STOPPED_EXIT_CODE
+from bert_tf.base.signals import STOP_SIGNALS, STOPPED_EXIT_CODE, heeded
 from bert_tf.launch.slurm import slurm_place
 from bert_tf.ranks import rendezvous
 
-FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+FORWARDED_SIGNALS = (*STOP_SIGNALS, signal.SIGINT)
 POLL_SECS = 0.2
 # How often each rank polls the file system, which many ranks may share.
 WATCH_SECS = 1.0
@@ -51,7 +52,8 @@ _NOISE = re.compile(
 )
 
 # How long a rank that has ended delays its exit, because the launcher kills the other ranks then: while rank 0
-# may still be saving, and after a failure, so that the others can report what they saw.
+# may still be saving, and after a failure, so that the others can report what they saw. The first is also what a rank
+# has for its end when the launcher is gone.
 WAIT_FOR_SAVING_SECS, WAIT_AFTER_FAILURE_SECS = 600.0, 5.0
 
 
@@ -63,7 +65,7 @@ def main(argv: Sequence[str]) -> int:
     if "SLURM_PROCID" in os.environ and "HOROVOD_GLOO_RENDEZVOUS_PORT" in os.environ:
         os.environ.update(slurm_place(os.environ))
     received: list[int] = []  # signals, also those that arrive before the rank is started
-    for number in FORWARDED_SIGNALS:
+    for number in heeded(FORWARDED_SIGNALS):
         signal.signal(number, lambda number, _: received.append(number))
     if not folder.is_dir():
         raise UserError(
@@ -91,7 +93,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def start_child(command: Sequence[str], output, environment: Mapping[str, str], death_signal: int) -> subprocess.Popen:
-    """Starts a child in its own session, which gets `death_signal` if this process is killed.
+    """Starts a child in its own session, which gets `death_signal` (0: none) if this process is killed.
 
     macOS cannot do that: there `_watch` looks for the launcher, and a program whose wrapper was killed ends when it
     prints.
@@ -143,22 +145,26 @@ def _copy_until_end(log: io.FileIO, child: subprocess.Popen) -> None:
 def _watch(child: subprocess.Popen, folder: Path, received: list[int], log: io.FileIO, name: str) -> None:
     """Passes on signals, those `received` and the launcher's; kills a rank that would go on, or stand still, forever.
 
-    So it does if another rank has failed, if the launcher is gone, or if others wait for it (it then has a `name`)
-    while its process is stopped.
+    So it does if another rank has failed, or if others wait for it (it then has a `name`) while its process is stopped.
+    If the launcher is gone, which is a stop signal, it first has time to save.
     """
     launcher, _, host = os.environ.get(LAUNCHER_VARIABLE, "").partition(" ")
     num_read = num_sent = 0
     num_stopped = 0  # polls are counted, not time, during which this process may have been stopped, too
+    until = math.inf
     while child.poll() is None:
         time.sleep(WATCH_SECS)
         with contextlib.suppress(OSError):
             numbers = (folder / SIGNALS).read_text(encoding="utf-8").split()
             received += map(int, numbers[num_read:])
             num_read = len(numbers)
+        if until == math.inf and host == platform.node() and process_state(launcher) in ("", "Z"):
+            received.append(signal.SIGTERM)
+            until = time.monotonic() + WAIT_FOR_SAVING_SECS
         for number in received[num_sent:]:
             child.send_signal(number)
             num_sent += 1
-        if host == platform.node() and process_state(launcher) in ("", "Z"):
+        if time.monotonic() > until:
             child.kill()
         if (folder / FAILED).exists():
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -194,10 +194,10 @@ def launcher_process(tmp_path, program, num_ranks=1, launcher="none", **streams)
     return subprocess.Popen(command, env={**os.environ, "LAUNCHER": launcher, "PYTHONUNBUFFERED": ""}, **streams)
 
 
-def start_launcher(tmp_path, program, num_ranks=1, launcher="none"):
+def start_launcher(tmp_path, program, num_ranks=1, launcher="none", **options):
     """One in a process of its own; the program's argument is where it may leave files."""
     streams = dict(stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    process = launcher_process(tmp_path, program, num_ranks, launcher, **streams)
+    process = launcher_process(tmp_path, program, num_ranks, launcher, **streams, **options)
     assert [process.stdout.readline()[:3] for _ in range(2)] == ["---", "+ /"]  # where the logs are, and the command
     return process
 
@@ -206,6 +206,10 @@ def start_launcher(tmp_path, program, num_ranks=1, launcher="none"):
     "number, prepared",
     [
         (signal.SIGTERM, f"signal.signal(signal.SIGTERM, lambda *_: sys.exit({STOPPED_EXIT_CODE}))"),
+        (
+            signal.SIGHUP,
+            f"signal.signal(signal.SIGHUP, lambda *_: sys.exit({STOPPED_EXIT_CODE}))",
+        ),  # a terminal's end
         (signal.SIGUSR1, ""),  # before the program can note it, there is nothing to save yet
     ],
 )
@@ -226,6 +230,51 @@ def test_where_the_launchers_output_cannot_be_written_the_ranks_go_on(tmp_path, 
         streams = dict.fromkeys(("stdout", "stderr"), full if output == "a full disk" else pipe)
         assert launcher_process(tmp_path, program, **streams).wait(timeout=60) == 0
     assert (tmp_path / "process_").exists()
+
+
+def test_under_nohup_the_end_of_the_terminal_is_ignored(tmp_path):
+    program = "import time\nprint('ready', flush=True)\ntime.sleep(2.5)\n"
+    process = start_launcher(tmp_path, program, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(timeout=30) == 0
+
+
+SAVING_PROGRAM = """
+import os, signal, sys, time
+def save(*_):
+    time.sleep(8 if "HOROVOD_RANK" in os.environ else 2)
+    open(sys.argv[1] + os.environ.get("HOROVOD_RANK", "0"), "w").close()
+    sys.exit(75)
+signal.signal(signal.SIGTERM, save)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("launcher, num_ranks", [("none", 1), pytest.param("horovodrun", 2, marks=pytest.mark.slow)])
+def test_where_the_launcher_is_killed_the_ranks_save(tmp_path, launcher, num_ranks):
+    """horovodrun itself would kill them 5 s after the first signal."""
+    if num_ranks > 1:
+        pytest.importorskip("horovod.tensorflow")
+    process = start_launcher(tmp_path, SAVING_PROGRAM, num_ranks, launcher)
+    assert process.stdout.readline() == "ready\n"
+    process.kill()
+    process.wait()
+    wait_for(lambda: not processes_of(tmp_path))
+    assert len(list(tmp_path.glob("process_?"))) == num_ranks
+
+
+def test_a_rank_that_does_not_end_after_its_launcher_is_killed(tmp_path, monkeypatch):
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    monkeypatch.setenv(wrapper.LAUNCHER_VARIABLE, f"{ended.pid} {platform.node()}")
+    monkeypatch.setattr(wrapper, "WAIT_FOR_SAVING_SECS", 0.5)
+    begin = time.monotonic()
+    with subprocess.Popen(["sh", "-c", "trap '' TERM; sleep 100"]) as child:
+        time.sleep(0.2)  # until it ignores the signal
+        assert watch(monkeypatch, child, tmp_path, "") == -signal.SIGKILL
+    assert time.monotonic() - begin > 0.7
 
 
 def test_ranks_end_with_the_launcher(tmp_path):
