@@ -27,6 +27,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
+from bert_tf.base.files import write_text
 from bert_tf.base.machine.launchers import Start
 from bert_tf.base.output import going_on
 from bert_tf.base.progress import COLUMNS_VARIABLE, print_beside_bars
@@ -90,7 +91,7 @@ def run(title: str, command: Sequence[str], num_ranks: int, log_folder: Path, en
     ]
     # mpirun and horovodrun would kill ranks that are still saving. On this machine these see that the launcher is gone.
     is_seen = start.launcher in ("mpirun", "horovodrun") and not start.hosts
-    (folder / SIGNALS).write_text("\n")  # now, so that it exists even if the disk is full later
+    write_text(folder / SIGNALS, "\n")  # now, so that it exists even if the disk is full later
 
     def pass_on(number: int) -> None:
         received.append(number)

@@ -51,6 +51,8 @@ _NOISE = re.compile(
     rb"|[0-9-]+ [0-9:.]+: E external/[^\n]*\] SetPriority unimplemented for this stream\.)\r?\n"
 )
 
+# Characters, of its exit code and the time.
+_REPORT_LENGTH = 40
 # How long a rank that has ended delays its exit, because the launcher kills the other ranks then: while rank 0
 # may still be saving, and after a failure, so that the others can report what they saw. The first is also what a rank
 # has for its end when the launcher is gone.
@@ -76,17 +78,23 @@ def main(argv: Sequence[str]) -> int:
         os.environ.pop(COLUMNS_VARIABLE, None)  # the terminal shows only what rank 0 prints
     if num_ranks > 1:
         os.environ[rendezvous.VARIABLE] = f"{rank} {num_ranks} {folder.absolute()}"
-    with open(folder / f"rank_{rank}.log", "wb", buffering=0) as log:
+    # Made now, with room for what is said at the end, when the disk may be full.
+    ending = folder / f"rank_{rank}.ending"
+    write_text(ending, " " * _REPORT_LENGTH)
+    with open(folder / f"rank_{rank}.log", "wb", buffering=0) as log, open(ending, "r+", encoding="utf-8") as report:
         child = start_child(command, subprocess.PIPE, os.environ, signal.SIGKILL)
         name = f"rank {rank} on {platform.node()}" if num_ranks > 1 else ""
         threading.Thread(target=_watch, args=(child, folder, received, log, name), daemon=True).start()
         _copy_until_end(log, child)
         code = shell_code(child.wait())
-    if code - 128 in received and code - 128 != signal.SIGINT:
-        code = STOPPED_EXIT_CODE  # killed by the signal before it could handle it, when there was nothing to save yet
-    write_text(folder / f"rank_{rank}.exit", f"{code} {time.time()}")
+        if code - 128 in received and code - 128 != signal.SIGINT:
+            # Killed by the signal before it could handle it, when there was nothing to save yet.
+            code = STOPPED_EXIT_CODE
+        report.write(f"{code} {time.time()}")
+    ending.rename(folder / f"rank_{rank}.exit")
     if code not in (0, STOPPED_EXIT_CODE):
-        (folder / FAILED).touch()
+        with contextlib.suppress(OSError):  # a full disk; the launcher, too, ends the others
+            (folder / FAILED).touch()
     _wait_for_others(folder, num_ranks, code)
     rendezvous.arrival_file(folder, rank).unlink(missing_ok=True)
     return code

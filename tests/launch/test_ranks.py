@@ -134,6 +134,19 @@ def test_a_program_that_is_killed(tmp_path, capfd):
     assert "here" in capfd.readouterr().out
 
 
+NO_MORE_FILES = """
+import os, resource
+resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE, (0, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+os._exit(7)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no process can limit another one")
+def test_a_code_that_is_told_when_no_file_can_be_made(tmp_path):
+    """As on a disk that has filled up meanwhile."""
+    assert run_job(tmp_path, NO_MORE_FILES) == 7
+
+
 def test_a_host_that_does_not_share_the_results_folder(tmp_path):
     """The launcher has made the folder of the logs; whoever does not see it sees other files."""
     command = [sys.executable, "-m", "bert_tf.launch.rank", str(tmp_path / "elsewhere"), "2", "true"]
@@ -206,10 +219,7 @@ def start_launcher(tmp_path, program, num_ranks=1, launcher="none", **options):
     "number, prepared",
     [
         (signal.SIGTERM, f"signal.signal(signal.SIGTERM, lambda *_: sys.exit({STOPPED_EXIT_CODE}))"),
-        (
-            signal.SIGHUP,
-            f"signal.signal(signal.SIGHUP, lambda *_: sys.exit({STOPPED_EXIT_CODE}))",
-        ),  # a terminal's end
+        (signal.SIGHUP, f"signal.signal(signal.SIGHUP, lambda *_: sys.exit({STOPPED_EXIT_CODE}))"),  # a terminal's end
         (signal.SIGUSR1, ""),  # before the program can note it, there is nothing to save yet
     ],
 )
