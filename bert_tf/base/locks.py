@@ -62,7 +62,11 @@ class FileLock:
             self._lock.acquire(timeout=_MOMENT_SECS)
         except filelock.Timeout:
             raise LockedError(f"{holder} (if that has ended, delete {held_path})" if fault else holder) from None
-        path.write_text(f"process {os.getpid()} on {platform.node()}", encoding="utf-8")
+        try:
+            path.write_text(f"process {os.getpid()} on {platform.node()}", encoding="utf-8")
+        except OSError as error:  # a full disk, which does not say of which file
+            error.filename = str(path)
+            raise
 
     def release(self) -> None:
         self._lock.release()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import platform
+import resource
 import subprocess
 import sys
 from unittest import mock
@@ -12,6 +13,7 @@ from unittest import mock
 import pytest
 
 from bert_tf.base import locks
+from bert_tf.base.errors import as_user_error
 from bert_tf.base.locks import FileLock, LockedError, is_locked
 
 
@@ -37,6 +39,18 @@ def test_one_holder_at_a_time(path, capfd):
             FileLock(path)
     assert not is_locked(path)
     FileLock(path).release()
+
+
+def test_a_lock_on_a_full_disk_is_named(tmp_path):
+    """Here by a limit of all files' sizes."""
+    path, limits = tmp_path / "lock", resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        with pytest.raises(OSError) as raised:
+            FileLock(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert as_user_error(raised.value).args[0].startswith(f"{path} cannot be written (File too large); make room")
 
 
 def test_a_lock_that_nobody_refers_to_any_more_is_released(path):
