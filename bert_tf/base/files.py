@@ -9,6 +9,7 @@ import glob
 import hashlib
 import itertools
 import os
+import re
 import shutil
 import sys
 import uuid
@@ -21,6 +22,8 @@ from bert_tf.base.fields import read_object
 from bert_tf.base.formats import HEAD_BYTES, what_is_not_text
 
 TEMPORARY_SUFFIX = ".tmp"
+# Where TensorFlow takes a path for a pattern that does not match the path itself, as it does with * and ?.
+_PATTERN = re.compile(r"\[[^/]*\]|\\")
 _TEMPORARY = f"*.{'[0-9a-f]' * 32}{TEMPORARY_SUFFIX}"
 _BLOCK_BYTES = 1 << 20
 # How much of a file is read to recognise it.
@@ -146,6 +149,15 @@ def check_folder(path: Path, title: str, *, writes: bool = True) -> None:
         raise UserError(f"{title}: {folder} {fault}, and must be a folder; name another")
     if writes and not os.access(folder, os.W_OK | os.X_OK):
         raise UserError(f"{title}: {folder} cannot be written to; change its permissions, or name another")
+
+
+def check_readable_path(path: str | Path, title: str) -> None:
+    """Raises `UserError`, whose message begins with `title`, if TensorFlow cannot read a checkpoint at that path."""
+    if _PATTERN.search(str(path)):
+        raise UserError(
+            f"{title}: TensorFlow cannot read a checkpoint whose path has [ ] or a backslash, as it takes that for a "
+            "pattern; rename the folder, or name a link to it that has none"
+        )
 
 
 def check_output(path: Path, title: str, is_ours: Callable[[bytes], bool]) -> None:

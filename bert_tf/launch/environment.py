@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from bert_tf.base.errors import MissingError
-from bert_tf.base.files import check_folder, work_folder
+from bert_tf.base.files import check_folder, check_readable_path, work_folder
 from bert_tf.base.machine.hardware import count_gpus
 from bert_tf.base.machine.launchers import START_CHECKS, Start
 from bert_tf.base.output import going_on
@@ -83,7 +83,8 @@ class LaunchEnvironment:
         """
         made, start = None, self.start(num_ranks)
         steps: list[Callable[[], Any]] = [partial(check, start) for check in START_CHECKS]
-        steps += [partial(check_folder, results, f"RESULTS_DIR={results}"), make]
+        steps += [partial(check, results, f"RESULTS_DIR={results}") for check in (check_folder, check_readable_path)]
+        steps.append(make)
         for step in steps:
             try:
                 made = step()

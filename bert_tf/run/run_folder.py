@@ -17,6 +17,7 @@ from bert_tf.base.errors import UserError, contrast
 from bert_tf.base.files import (
     check_folder,
     check_output,
+    check_readable_path,
     checkout,
     read_json_object,
     remove_leftovers,
@@ -50,7 +51,7 @@ class RunFolder:
 
     Raises:
       UserError: another process uses the folder; it, or the other file, cannot be written, or what would be overwritten
-        was not written by a run.
+        was not written by a run; or TensorFlow could not read checkpoints there.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class RunFolder:
         if not is_chief:
             return
         check_folder(self.path, f"run folder {path}")
+        check_readable_path(path, f"run folder {path}")
         if dllog_path:
             check_output(Path(dllog_path), f"--dllog_path={dllog_path}", lambda beginning: beginning[:5] == b"DLLL ")
         is_known = any((self.path / left).exists() for left in (_LOCK, "checkpoints", CONFIG))

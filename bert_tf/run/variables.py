@@ -11,6 +11,7 @@ from typing import Callable, NamedTuple
 import numpy as np
 
 from bert_tf.base.errors import UserError, first_line
+from bert_tf.base.files import check_readable_path
 from bert_tf.base.tensorflow import tf
 from bert_tf.optimizer_registry import weight_of_slot
 
@@ -74,6 +75,7 @@ def _naming_damage(what: str, suffix: str) -> Iterator[None]:
 
 def open_checkpoint(prefix: str | Path) -> StoredWeights:
     """A TensorFlow checkpoint, including any optimizer state. Raises `UserError` if it cannot be read."""
+    check_readable_path(prefix, f"checkpoint {prefix}")
     with _naming_damage(f"checkpoint {prefix}", ".index"):
         reader = tf.train.load_checkpoint(str(prefix))
         shapes = reader.get_variable_to_shape_map()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import check_folder
+from bert_tf.base.files import check_folder, check_readable_path
 from bert_tf.base.tensorflow import keras
 from bert_tf.interchange.saved_model import SETTINGS_FILE, export_model, files_beside, load_exported
 from bert_tf.memory.split import settle, with_scope
@@ -190,7 +190,8 @@ def export_task(job: Job, workers: Workers, folder: Path, batch_size: int | None
     """
     if folder.exists():
         raise UserError(f"{folder} already exists; name another folder with --model_export_path, or remove it")
-    check_folder(folder, f"--model_export_path={folder}")
+    for check in (check_folder, check_readable_path):
+        check(folder, f"--model_export_path={folder}")
     config = dataclasses.replace(job.config, xla_scope=AUTO)
     job = Job(config, dataclasses.replace(job.options, enable_xla=False), job.task)
     task: FinetuningTask = job.task

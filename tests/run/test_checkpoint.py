@@ -10,6 +10,7 @@ from bert_tf.interchange.initialise import find_weights
 from bert_tf.model.heads import PretrainingModel
 from bert_tf.run.checkpoint import PREFIX, CheckpointFolder, find_damage, load_weights, open_checkpoint, read_state
 from bert_tf.run.evaluations import Evaluations
+from bert_tf.run.variables import save_tensors
 from tests.refusals import refused
 from tests.small_models import small_config
 
@@ -38,6 +39,22 @@ def test_round_trip_is_bitwise_and_files_hold_the_true_vocabulary(tmp_path):
     assert reader.get_variable_to_shape_map()["bert/embeddings/word_embeddings"] == [101, 16]
     assert reader.get_variable_to_shape_map()["cls/predictions/output_bias"] == [101]
     assert BertConfig.from_json_file(path / "bert_config.json") == CONFIG
+
+
+@pytest.mark.parametrize("name", ["a[1]", "a\\b", "a*", "a?", "a]", "[a", "{a,b}"])
+def test_a_path_that_tensorflow_takes_for_a_pattern(tmp_path, name):
+    """What is refused is what it cannot read."""
+    prefix = tmp_path / name / "bert_model.ckpt"
+    prefix.parent.mkdir()
+    save_tensors(prefix, {"x": tf.constant(1.0)})
+    try:
+        is_read = tf.train.load_checkpoint(str(prefix)).has_tensor("x")
+    except (tf.errors.OpError, RuntimeError):
+        is_read = False
+    if is_read:
+        assert open_checkpoint(prefix).read("x") == 1
+    else:
+        refused("checkpoint .*bert_model.ckpt: TensorFlow cannot read .* name a link to it", open_checkpoint, prefix)
 
 
 def test_newest_are_kept_and_a_save_that_fails_leaves_them(tmp_path, monkeypatch):

@@ -17,6 +17,13 @@ def test_what_a_kill_left_of_a_file_is_removed(tmp_path):
     assert sorted(path.name for path in tmp_path.glob("[!.]*")) == ["notes.tmp"]
 
 
+def test_a_path_at_which_no_checkpoint_could_be_read_is_refused(tmp_path):
+    (tmp_path / "run[1]").mkdir()
+    refused("run folder .*/run.1.: TensorFlow cannot read a checkpoint .*; rename", RunFolder, tmp_path / "run[1]")
+    (tmp_path / "link").symlink_to(tmp_path / "run[1]")
+    RunFolder(tmp_path / "link")
+
+
 def test_other_settings_are_refused_with_the_difference(tmp_path):
     folder = RunFolder(tmp_path)
     for command in "a", "b":
