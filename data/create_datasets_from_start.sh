@@ -64,12 +64,15 @@ done
 
 there=""
 for part in "${parts[@]}"; do
-  if prep download "$part"; then
+  code=0
+  prep download "$part" || code=$?
+  if ((code == 0)); then
     there+=" $part"
-  else
-    [[ "$part" == bookscorpus ]] || exit 2
+  elif [[ "$part" == bookscorpus ]] && ((code == 69)); then # there are none, and nothing else is wrong
     echo "Going on with Wikipedia alone."
     dataset=wikicorpus_en
+  else
+    exit "$code"
   fi
 done
 if [[ -z "$vocab_file$vocab_size" ]]; then

@@ -193,6 +193,18 @@ def test_from_start_goes_on_with_wikipedia_where_there_are_no_books(tmp_path):
     assert len(list(tmp_path.glob("tfrecord/*/wikicorpus_en/manifest.json"))) == 2
 
 
+def test_from_start_leaves_no_books_out_that_are_there_but_cannot_be_read(tmp_path):
+    (tmp_path / "download").mkdir()
+    (tmp_path / "download/bookscorpus").symlink_to(tmp_path / "lost")
+    line = refusal(from_start(tmp_path, "wiki_books"))
+    assert "download/bookscorpus is a link that leads nowhere, and must be a folder" in line
+
+
+def test_from_start_ends_where_the_search_for_books_is_killed(tmp_path):
+    write(tmp_path / "bin/python", "#!/bin/sh\nkill -9 $$\n").chmod(0o755)
+    assert from_start(tmp_path, "wiki_books", BERT_VENV=str(tmp_path)).returncode == 137
+
+
 def test_from_start_refuses_what_it_does_not_know(tmp_path):
     for argument, variables, words in (
         ("everything", {}, "must be wiki_only, wiki_books, sample or pubmed_baseline"),

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import check_file, naming_unreadable
+from bert_tf.base.files import check_file, check_folder, naming_unreadable
 from bert_tf.base.formats import HEAD_BYTES, what_is_not_text
 from bert_tf.base.progress import Progress, print_beside_bars
 from bert_tf.settings.preparation import PreparationOptions, command
@@ -50,8 +50,10 @@ def find_text_files(folder: Path, suffixes: Sequence[str] = (".txt",)) -> list[P
 
     Follows links.
 
-    Raises: UserError where a folder cannot be read, a link is broken, or something else is called like a file.
+    Raises: UserError where a folder cannot be read, a link is broken, or something else is called like a file or a
+      folder.
     """
+    check_folder(folder, f"text files below {folder}", writes=False)
     files: list[Path] = []
     walked: set[str] = set()
     if not folder.is_dir():

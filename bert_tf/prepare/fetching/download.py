@@ -35,6 +35,8 @@ _DATE_LINK = re.compile(r'href="(\d{8})/?"')
 class NotDistributedError(UserError):
     """The dataset cannot be downloaded by a program; the message says what to do instead."""
 
+    exit_code = 69  # EX_UNAVAILABLE of sysexits.h, by which create_datasets_from_start.sh knows it
+
 
 def download(
     dataset: str,
