@@ -8,7 +8,7 @@ import shutil
 import sys
 
 from bert_tf.base.machine.hardware import count_gpus, gpu_complaints
-from bert_tf.base.machine.launchers import Start, check_installed
+from bert_tf.base.machine.launchers import Start, check_installed, horovodrun
 from bert_tf.base.machine.software import SETUP, check_gpu_code, check_version, is_installed
 from bert_tf.doctor.findings import OK, PROBLEM, WARNING, Finding, Findings, ask, ask_python, judge, problems
 
@@ -81,7 +81,7 @@ def examine_horovod() -> Findings:
     )
     yield judge(nccl or count_gpus(os.environ) < 2, f"{version} with {names}", remedy, WARNING)
     for library in ("gloo",) * gloo + ("mpi",) * (mpi and shutil.which("mpirun") is not None):
-        ranks = [sys.executable, "-m", "horovod.runner.launch", f"--{library}", "-np", "2", sys.executable, "-c"]
+        ranks = [*horovodrun(library, 2), sys.executable, "-c"]
         fault = f"two ranks cannot add their numbers by {library}"
         remedy = "a firewall or VPN may be in the way; num_gpus=1 works without"
         fine = Finding(OK, f"two ranks have added their numbers by {library}")

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from bert_tf.base.files import CHECKOUT
-from bert_tf.base.machine.launchers import Start
+from bert_tf.base.machine.launchers import Start, horovodrun
 from bert_tf.settings.declaration import settings_of
 from bert_tf.settings.programs import LaunchVariables
 
@@ -88,9 +88,7 @@ def launcher_command(start: Start, variables: Sequence[str] = ()) -> list[str]:
         return ["srun", *options.split(), *(container_options(start.environ) if start.uses_container else [])]
     on_hosts = ["-H", ",".join(f"{name}:{ranks}" for name, ranks in start.hosts.items())] if start.hosts else []
     if launcher == "horovodrun":
-        # What it has cached about the hosts within the last hour may have changed.
-        cache = ["--disable-cache"] if on_hosts else []
-        return [sys.executable, "-m", "horovod.runner.launch", "--gloo", "-np", number, *cache, *on_hosts]
+        return [*horovodrun("gloo", start.num_ranks), *on_hosts]
     command = ["mpirun", "-np", number, *on_hosts]
     if "Open MPI" in subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout:
         command += ["--oversubscribe", "--bind-to", "none", "--map-by", "slot"]

@@ -173,7 +173,8 @@ def test_horovod_whose_ranks_do_not_meet(program, package, horovod, tmp_path):
     horovod(nccl=21800, mpi=True, gloo=True)
     package("horovod.runner", "")
     package("horovod.runner.launch", "")
-    launch = "import sys\nif '--gloo' in sys.argv: sys.exit('RuntimeError: connection refused')"
+    launch = "import sys\nassert '--disable-cache' in sys.argv\n"
+    launch += "if '--gloo' in sys.argv: sys.exit('RuntimeError: connection refused')"
     (tmp_path / "horovod/runner/launch/__main__.py").write_text(launch)
     holds(
         software.examine_horovod(),

@@ -106,7 +106,9 @@ def test_srun_and_hosts_spread_ranks_over_machines(monkeypatch):
         command = " ".join(start.launcher_command(Start(3, 0, environ), ["NCCL_DEBUG"]))
         assert " -np 3 " in command and " -H a:2,b:1" in command
         assert (" -x NCCL_DEBUG" in command) == (launcher == "mpirun")  # horovodrun passes everything on
-        assert " -H " not in " ".join(start.launcher_command(Start(3, 0, {"LAUNCHER": launcher})))
+        here = " ".join(start.launcher_command(Start(3, 0, {"LAUNCHER": launcher})))
+        assert " -H " not in here
+        assert (" --disable-cache " in here) == (launcher == "horovodrun")  # which writes it to the home folder
 
 
 def test_ranks_share_the_cores(monkeypatch):

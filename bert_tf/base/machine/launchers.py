@@ -26,6 +26,12 @@ def slurm_count(environ: Mapping[str, str], name: str) -> int:
     return int(environ.get(name) or 0)
 
 
+def horovodrun(library: str, num_ranks: int) -> list[str]:
+    """Its command up to the program; without its cache, which needs a home folder, and may hold what was true once."""
+    program = [sys.executable, "-m", "horovod.runner.launch"]
+    return [*program, f"--{library}", "--disable-cache", "-np", str(num_ranks)]
+
+
 @dataclasses.dataclass(frozen=True)
 class Start:
     """The start of ranks on this machine, or on those that the environment names.
