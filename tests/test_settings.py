@@ -1,15 +1,22 @@
 import dataclasses
 import json
 import subprocess
+from pathlib import Path
 
 import pytest
 
-from bert_tf.base.command_line import CommandParser
+from bert_tf.base.command_line import CommandParser, add_tokenizer_arguments
 from bert_tf.bert_config import BertConfig
+from bert_tf.doctor import machine
+from bert_tf.launch import start
 from bert_tf.launch.arguments import Typed, arguments
+from bert_tf.launch.environment import LaunchEnvironment
+from bert_tf.programs import prepare
 from bert_tf.programs.flags import add_option, parse_flags
 from bert_tf.programs.settings_page import TABLES, render
 from bert_tf.settings.declaration import find_setting, from_variables, setting, with_variable
+from bert_tf.settings.preparation import PreparationOptions
+from bert_tf.settings.programs import PRETRAINING
 from bert_tf.settings.training import FinetuningConfig, PretrainingConfig
 from tests.processes import ROOT
 from tests.refusals import refused
@@ -54,6 +61,25 @@ def test_bad_model_configuration_names_file_and_rule(tmp_path, change, words):
     values = {**BertConfig.preset("base", 100).to_dict(), **change}
     path.write_text(json.dumps({name: value for name, value in values.items() if value != "left out"}))
     refused(f"{path}.*{words}|{words}.*{path}", BertConfig.from_json_file, path)
+
+
+def test_a_tilde_in_a_path_is_the_home_folder(monkeypatch):
+    """Shells do not expand that of --name=~/x."""
+    monkeypatch.setenv("HOME", "/h")
+    typed = ["run", "--model_dir=~/x", "--input_files=~/a,/b~,~/c, ~", "--eval_files=~nobody at all/x"]
+    flags = parse_flags(typed, "", *PRETRAINING)
+    assert (flags.model_dir, flags.input_files, flags.eval_files) == ("/h/x", "/h/a,/b~,/h/c, /h", "~nobody at all/x")
+    assert find_setting("text_column", PreparationOptions).parse("~") == "~"
+    environment = LaunchEnvironment({"RESULTS_DIR": "~/r", "INIT_CHECKPOINT": "~/c", "CUDA_VISIBLE_DEVICES": ""})
+    assert (environment.given("results_dir"), environment.init_checkpoint) == ("/h/r", "/h/c")
+    monkeypatch.setenv("BERT_PREP_WORKING_DIR", "~/w")
+    assert prepare._working_dir() == machine.find_folder("data", "BERT_PREP_WORKING_DIR").path == Path("/h/w")
+    assert ",/h/d:/h/d" in start.container_options({"CONTAINER_IMAGE": "i", "DATA_DIR": "~/d"})[1]
+    parser = CommandParser("it", "")
+    parser.add_argument("--output", type=Path)
+    add_tokenizer_arguments(parser)
+    arguments = parser.parse_args(["--output=~/o", "--vocab_file=~/v"])
+    assert (arguments.output, arguments.vocab_file) == (Path("/h/o"), "/h/v")
 
 
 def test_what_is_no_object_is_refused():

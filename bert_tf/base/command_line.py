@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import math
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,6 +18,7 @@ from bert_tf.base.errors import UserError
 
 _SWITCHES = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+_HOME = re.compile(r"(?:^|(?<=,)|(?<=, ))~[^/,]*")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
@@ -47,10 +49,15 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {similar[0]}?" if similar else ""
 
 
+def expand_home(text: str) -> str:
+    """A path, or paths with commas between them, ~ and ~user made home folders: a shell leaves --name=~/x as it is."""
+    return _HOME.sub(lambda home: os.path.expanduser(home[0]), text)
+
+
 def _path(text: str) -> Path:
     if not text:  # which `Path` would take for the current folder
         raise argparse.ArgumentTypeError("must not be empty")
-    return Path(text)
+    return Path(expand_home(text))
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -75,6 +82,7 @@ def add_tokenizer_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds --vocab_file, --do_lower_case and --strip_accents, for programs that take a model's own by default."""
     parser.add_argument(
         "--vocab_file",
+        type=expand_home,
         help="the model's vocab.txt, tokenizer.json or SentencePiece .model, if it is not beside the weights",
     )
     for name, effect in (("do_lower_case", "lower-case the text"), ("strip_accents", "take accents off letters")):

@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+from bert_tf.base.command_line import expand_home
 from bert_tf.base.files import atomic_folder, check_folder, checkout
 from bert_tf.base.locks import WITHOUT_FLOCK
 from bert_tf.base.machine.hardware import GIB, ask_nvidia_smi, count_cores, count_gpus, memory_limit, total_memory
@@ -94,7 +95,8 @@ class Folder(NamedTuple):
 def find_folder(name: str, *variables: str) -> Folder:
     """The folder that the first of the variables that is set names, or the checkout's of this name."""
     variable = next(filter(os.environ.get, variables), variables[0])
-    return Folder(Path(os.path.abspath(os.environ.get(variable) or (checkout() or Path()) / name)), variable)
+    named = expand_home(os.environ.get(variable, ""))
+    return Folder(Path(os.path.abspath(named or (checkout() or Path()) / name)), variable)
 
 
 def examine_file_system(folder: Folder) -> Findings:

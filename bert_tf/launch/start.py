@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 
+from bert_tf.base.command_line import expand_home
 from bert_tf.base.files import CHECKOUT
 from bert_tf.base.machine.launchers import Start, horovodrun
 from bert_tf.settings.declaration import settings_of
@@ -26,7 +27,7 @@ def rank_python(start: Start) -> str:
 
 def container_options(environ: Mapping[str, str]) -> list[str]:
     """srun's options for ranks in CONTAINER_IMAGE."""
-    folders = [str(CHECKOUT), *(os.path.abspath(environ[name]) for name in _FOLDERS if environ.get(name))]
+    folders = [str(CHECKOUT), *(os.path.abspath(expand_home(environ[name])) for name in _FOLDERS if environ.get(name))]
     mounts = [f"{folder}:{folder}" for folder in dict.fromkeys(folders)]
     if environ.get("CONTAINER_MOUNTS"):
         mounts.append(environ["CONTAINER_MOUNTS"])

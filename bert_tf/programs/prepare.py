@@ -24,7 +24,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bert_tf.base.command_line import nearest
+from bert_tf.base.command_line import expand_home, nearest
 from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.base.files import check_folder, checkout, split_paths
 from bert_tf.base.machine.hardware import count_cores
@@ -94,7 +94,8 @@ def parse(arguments: Sequence[str]) -> PreparationOptions:
 
 def _working_dir() -> Path:
     """The working directory. Raises: UserError if a part of its path is not a folder."""
-    folder = Path(os.environ.get("BERT_PREP_WORKING_DIR") or (checkout() or Path()) / "data").absolute()
+    named = expand_home(os.environ.get("BERT_PREP_WORKING_DIR", ""))
+    folder = Path(named or (checkout() or Path()) / "data").absolute()
     check_folder(folder, f"BERT_PREP_WORKING_DIR={folder}", writes=False)
     return folder
 

@@ -8,7 +8,7 @@ import operator
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Callable, TypeVar, Union
 
-from bert_tf.base.command_line import nearest, parse_number, parse_switch, parse_whole
+from bert_tf.base.command_line import expand_home, nearest, parse_number, parse_switch, parse_whole
 from bert_tf.base.errors import UserError
 
 # Far beyond what anyone trains with, so that a typing error does not start a run that never ends.
@@ -57,6 +57,11 @@ class Setting:
     bare: Any = None
 
     @property
+    def is_path(self) -> bool:
+        """Whether it takes a path, or several: its name says so."""
+        return self.name.endswith(("_dir", "_file", "_files", "_path", "_checkpoint"))
+
+    @property
     def _bounds(self) -> list[tuple[str, Callable[[Any, Any], bool], Number]]:
         """The limits of a number: in words, as a comparison, and themselves."""
         highest = LARGEST if self.kind == "int" and self.at_most is None else self.at_most
@@ -82,7 +87,7 @@ class Setting:
         """The value of a text. Raises ValueError if the text does not follow the rule."""
         if self.word and text == self.word:
             return text
-        value = _PARSE[self.kind](text)
+        value = expand_home(text) if self.is_path else _PARSE[self.kind](text)
         if not self.allows(value):
             raise ValueError(f"must be {self.rule}")
         return value

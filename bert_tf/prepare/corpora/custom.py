@@ -69,7 +69,7 @@ def find_inputs(names: Sequence[str]) -> list[Path]:
     """
     files: list[Path] = []
     for name in names:
-        path = Path(name).expanduser()
+        path = Path(name)
         if path.is_dir():
             # Beside texts, .json describes them; alone, as C4 has it, it holds them.
             kinds = (*_TEXT, *_JSON_LINES, _TABLE), _JSON
