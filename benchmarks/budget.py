@@ -156,6 +156,7 @@ CHOICES: dict[str, Trained] = {
     "twice the rate": _after_short(LONG.changed(learning_rate=2e-3)),
     "half the batch": _after_short(LONG.changed(train_batch_size=4, learning_rate=8e-4)),
     "twice the batch": _after_short(LONG.changed(train_batch_size=16, learning_rate=1.26e-3)),
+    "LAMB, 0.0025": _after_short(LAMB.changed(learning_rate=0.0025)),
     "LAMB, 0.005": _after_short(LAMB.changed(learning_rate=0.005)),
     "LAMB, 0.01": _after_short(LAMB),
     "4 layers": _after_short(LONG.changed(layers=4)),
