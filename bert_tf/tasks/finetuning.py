@@ -252,13 +252,15 @@ class FinetuningTask(Task):
 
         assert self.weights
         run_folder = self.weights.folder.parents[1]
-        if not (self.weights.folder / STATE).is_file() or not (run_folder / CONFIG).is_file():
+        is_of_run = (self.weights.folder / STATE).is_file() and (run_folder / CONFIG).is_file()
+        recorded = read_config(run_folder) if is_of_run else None
+        if recorded is None:
             return ""
-        trained, meaning = (read_config(run_folder) or {})["identity"], self.meaning()
+        trained, meaning = recorded["identity"], self.meaning()
         here = {name: value for name, value in self.fixed().items() if name in trained and name not in meaning}
-        if differences := describe_differences({name: trained[name] for name in here}, here):
-            return f"warning: {run_folder} was trained with other rows ({differences}); type what it was trained with"
-        return ""
+        differences = describe_differences({name: trained[name] for name in here}, here)
+        remark = f"warning: {run_folder} was trained with other rows ({differences}); type what it was trained with"
+        return remark if differences else ""
 
     def cached(self, run: Run, kind: type[Arrays], make: Callable[[], Arrays], *key: object) -> Arrays:
         """Rows from the run folder's cache, or made by `make` if the cache lacks them.
