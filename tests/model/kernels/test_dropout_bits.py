@@ -1,4 +1,4 @@
-"""The kernel's dropout masks are those of every other backend, bit by bit."""
+"""The kernel's dropout masks are those of every other backend, bit by bit, and of the stand-in's NumPy."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ import tensorflow as tf
 
 from bert_tf.model.kernels.fused_operation import BITS_PER_WORD
 from bert_tf.model.randomness import ELEMENTS_PER_COUNT, draw_decisions, draw_mask, keep_mask, threshold
-from tests.model.kernels.interpreted import run
+from tests.model.kernels.interpreted import launch
+from tests.model.kernels.stand_in import draw_keep_bits
 
 BLOCK = 128  # words of a program
 
 
-def draw_words(shape, rate, site_key, first_row):
+def draw_words(shape, rate, site_key, first_row, launch=launch):
     """As `FusedOperation.draw`: int32 [rows, elements / 32]."""
     num_rows, num_counts = shape[0], int(np.prod(shape[1:])) // ELEMENTS_PER_COUNT
     words = np.full([num_rows, num_counts * ELEMENTS_PER_COUNT // BITS_PER_WORD], 0x5A5A5A5A, np.int32)
     grid = (-(-num_counts // BITS_PER_WORD // BLOCK), num_rows, 1)
     site = [np.array(site_key, np.uint64), np.array(first_row, np.int64)]
     constants = dict(COUNTS=num_counts, THRESHOLD=threshold(rate) << 16, BLOCK=BLOCK)
-    run("draw_keep_bits", grid, site, [words], **constants)
+    addresses = [array.ctypes.data for array in (*site, words)]
+    launch("draw_keep_bits", grid, addresses, ["*u64", "*i64", "*i32"], constants)
     return words
 
 
@@ -45,7 +47,9 @@ COUNTS = 64 * 64 // ELEMENTS_PER_COUNT  # of a row of [2, 64, 64]
     ],
 )
 def test_masks_have_the_bits_of_the_other_backends(shape, rate, site_key, first_row):
-    found = unpack(draw_words(shape, rate, site_key, first_row), shape)
+    words = draw_words(shape, rate, site_key, first_row)
+    np.testing.assert_array_equal(words, draw_words(shape, rate, site_key, first_row, draw_keep_bits))
+    found = unpack(words, shape)
     site = tf.constant(site_key, tf.uint64), tf.constant(first_row, tf.int64)
     for by_arithmetic in False, True:
         expected = keep_mask(draw_decisions(rate, *site, shape, by_arithmetic), shape)

@@ -53,11 +53,11 @@ def make_step(backend, length):
     return TrainStep(state, PretrainingObjective(), Workers(), seed=5)
 
 
-def gradients(backend, length, packed):
-    """Of the first two updates, whose dropout differs; the weights stay as they are."""
+def gradients(backend, length, packed, num_updates):
+    """Of the first updates; the weights stay as they are."""
     step, found = make_step(backend, length), []
     features, num_micro_batches = features_of(length, packed)
-    for number in range(2):
+    for number in range(num_updates):
         sums = step.sum_gradients(step.agree(features, number, num_micro_batches=num_micro_batches))
         scale = step._loss_scale.scale.numpy()
         arrays = [gradient.numpy() / scale for gradient in step._unpack(sums.gradients, tf.float32)]
@@ -67,12 +67,16 @@ def gradients(backend, length, packed):
 
 @pytest.mark.slow
 @pytest.mark.computes
-@pytest.mark.parametrize("length, packed, backward_calls", [(64, False, ONE_BLOCK), (192, True, BLOCKS)])
-def test_gradients(stand_in, length, packed, backward_calls):
-    found = gradients(GpuStep("float16", kernels="unchecked"), length, packed)
-    assert stand_in.num_calls == {name: 2 * 2 * count for name, count in {**CALLS, **backward_calls}.items()}
-    first, second = map(assert_same, found, gradients(Plain(), length, packed))
-    assert abs(first - second) > 1e-6, "each update has its own dropout"
+@pytest.mark.parametrize(
+    "length, packed, num_updates, backward_calls",
+    [(64, False, 2, ONE_BLOCK), (192, True, 1, BLOCKS)],  # the interpreter takes long for an update of 192
+)
+def test_gradients(stand_in, length, packed, num_updates, backward_calls):
+    found = gradients(GpuStep("float16", kernels="unchecked"), length, packed, num_updates)
+    calls = {**CALLS, **backward_calls}
+    assert stand_in.num_calls == {name: 2 * num_updates * count for name, count in calls.items()}
+    norms = list(map(assert_same, found, gradients(Plain(), length, packed, num_updates)))
+    assert num_updates == 1 or abs(norms[0] - norms[1]) > 1e-6, "each update has its own dropout"
 
 
 def assert_same(found, expected):
