@@ -48,10 +48,10 @@ NOTEBOOKS = sorted(ROOT.glob("examples/*.ipynb"))
 FIRST = "own_text"  # the others start from its weights
 # In place of the values in the cell tagged `parameters`.
 SMALL = {
-    FIRST: {"UPDATES": "40", "WARMUP": "5", "EPOCHS": "1"},
+    FIRST: {"UPDATES": "10", "WARMUP": "2", "EPOCHS": "1"},
     "answers": {"EPOCHS": "0.1"},
     "entities": {"EPOCHS": "0.1"},
-    "report": {"UPDATES": "30", "SAVE_EVERY": "10"},
+    "report": {"UPDATES": "10", "SAVE_EVERY": "4"},
 }
 a_notebook = pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.stem)
 
