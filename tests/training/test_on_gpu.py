@@ -78,7 +78,7 @@ def joined(tensors):
     "precision, packed",
     [
         ("fp32", False),
-        ("fp32", True),
+        pytest.param("fp32", True, marks=needs_gpu),
         *(pytest.param(name, False, marks=needs_gpu) for name in ("tf32", "fp16", "bf16")),
     ],
 )
