@@ -65,13 +65,22 @@ class RunSub:
         before = newest_update(run_folder)
         here = LaunchEnvironment(environ)
         code = make_lamb(Typed(LAMB, texts), here, f"phase_{phase}").launch()
-        # After SIGTERM it was cancelled, or Slurm itself requeues it.
-        if code == STOPPED_EXIT_CODE and signal.SIGUSR1 in here.signals:
-            if newest_update(run_folder) <= before:
+        # After SIGTERM it was cancelled, or Slurm itself requeues it. Not so a preempted job that ends before its grace
+        # time is over; the signal for it goes to the ranks alone.
+        if code == STOPPED_EXIT_CODE and signal.SIGTERM not in here.signals:
+            preempted, told = is_preempted(environ["SLURM_JOB_ID"]), signal.SIGUSR1 in here.signals
+            if told and not preempted and newest_update(run_folder) <= before:
                 raise UserError("this start has saved nothing, and nor would the next: not requeued; raise --time")
-            show([f"run.sub: saved; back into the queue: scontrol requeue {environ['SLURM_JOB_ID']}"])
-            subprocess.run(["scontrol", "requeue", environ["SLURM_JOB_ID"]])
+            if told or preempted:
+                show([f"run.sub: saved; back into the queue: scontrol requeue {environ['SLURM_JOB_ID']}"])
+                subprocess.run(["scontrol", "requeue", environ["SLURM_JOB_ID"]])
         return code
+
+
+def is_preempted(job: str) -> bool:
+    """Whether Slurm has told a running job to make room for another one."""
+    shown = subprocess.run(["scontrol", "show", "job", job], capture_output=True, text=True).stdout
+    return re.search(r"\bPreemptTime=\d", shown) is not None
 
 
 def count_tasks(environment: LaunchEnvironment) -> int:

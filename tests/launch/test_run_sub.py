@@ -20,14 +20,15 @@ from tests.refusals import refused
 from tests.stand_ins import programs
 
 SMALL = {"BERT_MODEL": "tiny", "PRECISION": "fp32", "TRAIN_STEPS": "20", "WARMUP_STEPS": "1"}
-# One rank's end for each; where something is to be saved, a signal is waited for: then a checkpoint, and code 75.
+# One rank's end for each. Where something is to be saved, a signal is waited for unless the job is preempted: then a
+# checkpoint, and code 75.
 SRUN = """#!/usr/bin/env bash
 echo "$*" >>"$CALLS"
 while [[ "$1" != bert_tf.launch.rank ]]; do shift; done
 code=0
 echo ready >"$2/rank_0.log"
 if [[ -n "$SAVED" ]]; then
-  until [[ -s "$2/signals.txt" && "$(tr -d '\\n' <"$2/signals.txt")" ]]; do sleep 0.1; done
+  until [[ -n "$PREEMPTED" || -s "$2/signals.txt" && "$(tr -d '\\n' <"$2/signals.txt")" ]]; do sleep 0.1; done
   mkdir -p "$RESULTS_DIR/phase_1/checkpoints/$SAVED"
   echo '{"sha256": {}}' >"$RESULTS_DIR/phase_1/checkpoints/$SAVED/manifest.json"
   code=75
@@ -35,6 +36,8 @@ fi
 for ((rank = 0; rank < $3; rank++)); do echo "$code 0.0" >"$2/rank_$rank.exit"; done
 exit $code
 """
+SCONTROL = """if [[ "$1" == show ]]; then echo "PreemptEligibleTime=2026-11-28T05:38:19 PreemptTime=${PREEMPTED:-None}"
+else echo "scontrol $*" >>"$CALLS"; fi"""
 
 
 @pytest.fixture
@@ -48,7 +51,8 @@ def job(tmp_path):
         **{name: str(tmp_path / folder) for name, folder in folders.items()},
         "CONTAINER_IMAGE": "nvcr.io#nvidia/tensorflow:24.03-tf2-py3",
         "CUDA_VISIBLE_DEVICES": "",
-        "PATH": programs(tmp_path, srun=SRUN, scontrol='echo "scontrol $*" >>"$CALLS"'),
+        "PATH": programs(tmp_path, srun=SRUN, scontrol=SCONTROL),
+        "PREEMPTED": "",
         "SAVED": "",
         "SLURM_JOB_ID": "7",
         "SLURM_JOB_NUM_NODES": "2",
@@ -117,6 +121,14 @@ def test_a_container_needs_what_writes_the_report_outside_of_it(job, monkeypatch
     monkeypatch.setattr(software.importlib.util, "find_spec", lambda name: None if name == "plotly" else name)
     said = "has no plotly: the reports need '.* -m pip install jinja2 numpy plotly'"
     refused(said, Start(1, 0, job).check_tensorflow)
+
+
+@pytest.mark.parametrize("saved", ["ckpt-00000005", "."])
+def test_a_preempted_job_that_ends_within_its_grace_time_goes_back_into_the_queue(job, saved):
+    program = start(job, SAVED=saved, PREEMPTED="2026-11-28T05:38:26")
+    output, errors = program.communicate(timeout=300)
+    assert program.returncode == 75, output + errors
+    assert Path(job["CALLS"]).read_text().splitlines()[1:] == ["scontrol requeue 7"]
 
 
 @pytest.mark.parametrize(
