@@ -78,6 +78,8 @@ def run(title: str, command: Sequence[str], num_ranks: int, log_folder: Path, en
             HOROVOD_CONTROLLER="gloo",
             HOROVOD_CPU_OPERATIONS="gloo",
             HOROVOD_GLOO_RENDEZVOUS_PORT=str(serve_addresses()),
+            # Within a step, such as that of `srun --pty bash`, srun would else wait until that has ended.
+            SLURM_OVERLAP="1",
         )
     else:  # srun ends its tasks itself, and may start them where this process is not visible
         variables[LAUNCHER_VARIABLE] = f"{os.getpid()} {platform.node()}"

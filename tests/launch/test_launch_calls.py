@@ -86,6 +86,7 @@ CALLS = {
         (SMALL, "HOSTS=a:1,a:1", "error: .*'a:1' is not a host's name and number of ranks, once each"),
         (SMALL, "HOSTS=a:1,b:2", "error: num_gpus is 2, but HOSTS=a:1,b:2 has 3 rank"),
         (SMALL, "HOSTS=a:1,b:1 LAUNCHER=srun", "error: HOSTS is for mpirun and horovodrun"),
+        (SMALL, "SLURM_JOB_ID=7 SLURM_STEP_NUM_TASKS=2", "error: srun has started 2 of this launcher, .* type it without srun"),
         (SMALL, "LAUNCHER=ssh", "error: LAUNCHER=ssh: must be one of srun, mpirun, horovodrun, none"),
         (SMALL, "LAUNCHER=none", "error: LAUNCHER=none starts one process, but num_gpus is 2"),
         (SMALL, "LAUNCHER=mpirun CONTAINER_IMAGE=x", "error: LAUNCHER=mpirun: only srun starts ranks in CONTAINER_IMAGE"),

@@ -23,7 +23,7 @@ SMALL = {"BERT_MODEL": "tiny", "PRECISION": "fp32", "TRAIN_STEPS": "20", "WARMUP
 # One rank's end for each. Where something is to be saved, a signal is waited for unless the job is preempted: then a
 # checkpoint, and code 75.
 SRUN = """#!/usr/bin/env bash
-echo "$*" >>"$CALLS"
+echo "SLURM_OVERLAP=$SLURM_OVERLAP $*" >>"$CALLS"
 while [[ "$1" != bert_tf.launch.rank ]]; do shift; done
 code=0
 echo ready >"$2/rank_0.log"
@@ -154,6 +154,7 @@ def test_ranks_in_a_container_and_ahead_of_the_time_limit_back_into_the_queue(jo
     assert others == requeued
     data, results = job["DATA_DIR"], job["RESULTS_DIR"]
     for part in (
+        "SLURM_OVERLAP=1 ",
         "--ntasks=4 --ntasks-per-node=2 ",
         f" --container-image={job['CONTAINER_IMAGE']} ",
         f" --container-mounts={ROOT}:{ROOT},{data}:{data},{results}:{results},/raid/weights:/weights ",

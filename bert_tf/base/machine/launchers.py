@@ -127,6 +127,11 @@ class Start:
             raise UserError("HOSTS is for mpirun and horovodrun; with srun sbatch names the hosts: unset it")
         if self.hosts and num_named != self.num_ranks:
             raise UserError(f"num_gpus is {self.num_ranks}, but HOSTS={self.environ['HOSTS']} has {num_named} rank(s)")
+        if self.launcher == "srun" and (started := slurm_count(self.environ, "SLURM_STEP_NUM_TASKS")) > 1:
+            raise UserError(
+                f"srun has started {started} of this launcher, which starts the ranks by srun itself: type it without "
+                "srun, in a job's script or a shell that salloc gives"
+            )
         if launcher == "none" and self.num_ranks > 1:
             raise UserError(
                 f"LAUNCHER=none starts one process, but num_gpus is {self.num_ranks}: unset it, or ask for 1"
