@@ -106,6 +106,13 @@ def run(title: str, command: Sequence[str], num_ranks: int, log_folder: Path, en
             process = start_child(full_command, launcher_log, variables, 0 if is_seen else signal.SIGTERM)
         _show(folder / "rank_0.log", process, received)
     code = _exit_code(folder, start, process.returncode, received)
+    try:
+        (folder / SIGNALS).touch()
+    except OSError as error:
+        print_beside_bars(
+            f"{short_path(folder)} cannot be written to ({error.strerror}), so what the ranks said at last is lost: "
+            "put that right, and the same command goes on from the last checkpoint"
+        )
     show([f"--- {title}: ended with code {code}{describe_signal(code)} after {time.monotonic() - started:.0f} s"])
     return code
 
@@ -117,7 +124,7 @@ def _show(log: Path, launcher: subprocess.Popen, received: Sequence[int]) -> Non
         ended = launcher.poll() is not None
         if received.count(signal.SIGINT) > 1:  # the user does not want to wait
             launcher.terminate()
-        with contextlib.suppress(FileNotFoundError), open(log, "rb") as file:
+        with contextlib.suppress(OSError), open(log, "rb") as file:  # none yet, or a disk that does not answer
             file.seek(num_copied)
             text = file.read()
             num_copied += len(text)

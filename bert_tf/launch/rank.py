@@ -81,7 +81,7 @@ def main(argv: Sequence[str]) -> int:
     # Made now, with room for what is said at the end, when the disk may be full.
     ending = folder / f"rank_{rank}.ending"
     write_text(ending, " " * _REPORT_LENGTH)
-    with open(folder / f"rank_{rank}.log", "wb", buffering=0) as log, open(ending, "r+", encoding="utf-8") as report:
+    with open(folder / f"rank_{rank}.log", "wb", buffering=0) as log, open(ending, "rb+", buffering=0) as report:
         child = start_child(command, subprocess.PIPE, os.environ, signal.SIGKILL)
         name = f"rank {rank} on {platform.node()}" if num_ranks > 1 else ""
         threading.Thread(target=_watch, args=(child, folder, received, log, name), daemon=True).start()
@@ -90,8 +90,9 @@ def main(argv: Sequence[str]) -> int:
         if code - 128 in received and code - 128 != signal.SIGINT:
             # Killed by the signal before it could handle it, when there was nothing to save yet.
             code = STOPPED_EXIT_CODE
-        report.write(f"{code} {time.time()}")
-    ending.rename(folder / f"rank_{rank}.exit")
+        with contextlib.suppress(OSError):  # a disk that can no longer be written to, of which the launcher tells
+            report.write(f"{code} {time.time()}".encode())
+            ending.rename(folder / f"rank_{rank}.exit")
     if code not in (0, STOPPED_EXIT_CODE):
         with contextlib.suppress(OSError):  # a full disk; the launcher, too, ends the others
             (folder / FAILED).touch()
@@ -174,7 +175,7 @@ def _watch(child: subprocess.Popen, folder: Path, received: list[int], log: io.F
             num_sent += 1
         if time.monotonic() > until:
             child.kill()
-        if (folder / FAILED).exists():
+        if os.path.exists(folder / FAILED):  # False, unlike Path.exists, where a disk does not answer
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(WAIT_AFTER_FAILURE_SECS)
             child.kill()

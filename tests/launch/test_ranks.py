@@ -244,6 +244,13 @@ def test_where_the_launchers_output_cannot_be_written_the_ranks_go_on(tmp_path, 
     assert (tmp_path / "process_").exists()
 
 
+def test_a_disk_that_is_gone_is_named_and_the_code_comes_back(tmp_path):
+    program = "import pathlib, shutil, sys\nshutil.rmtree(pathlib.Path(sys.argv[1]).parent / 'logs')\nsys.exit(3)"
+    process = launcher_process(tmp_path, program, stderr=subprocess.PIPE, text=True)
+    assert "cannot be written to (No such file or directory), so what the ranks" in process.communicate(timeout=60)[1]
+    assert process.returncode == 3
+
+
 def test_under_nohup_the_end_of_the_terminal_is_ignored(tmp_path):
     program = "import time\nprint('ready', flush=True)\ntime.sleep(2.5)\n"
     process = start_launcher(tmp_path, program, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
