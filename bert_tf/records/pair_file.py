@@ -166,10 +166,11 @@ def make_pairs(path: Path, settings: PairSettings) -> dict[str, int]:
     try:
         write_pairs(tokens, settings, copies)
     except OSError as error:
+        dataset = path.absolute().parent.parent.name
         options = f"{settings.max_seq_length}{' --no_next_sentence' if settings.single_segments else ''}"
         raise UserError(
-            f"the {settings.kind} cannot be written in {path.parent} ({error.strerror}); make them where it can "
-            f"be written to, by data/bertPrep.py --action create_pairs --max_seq_length {options}"
+            f"the {settings.kind} cannot be written in {path.parent} ({error.strerror}); where it can be, python3 "
+            f"data/bertPrep.py --action create_pairs --dataset {dataset} --max_seq_length {options} makes them"
         ) from error
     return dict(counts)
 

@@ -157,6 +157,15 @@ def test_a_set_does_not_keep_its_shards_open(prepared):
     assert len(data.files) == 4 and len(os.listdir("/proc/self/fd")) <= num_open + 2, "a shard has two files"
 
 
+def test_pairs_that_cannot_be_written(work):
+    path = tokens_folder(work) / "training/custom_training_0.tokens"
+    pairs_path(path, PairSettings(24)).mkdir()  # as root may write into every folder
+    refused(
+        "cannot be written in .*--action create_pairs --dataset custom --max_seq_length 24 makes",
+        *(ensure_pairs, [path], PairSettings(24)),
+    )
+
+
 def test_pairs_with_a_damaged_head_or_another_name(work):
     """A head that promises 32 GiB of counts is read no further, and a copy that somebody has kept is nobody's pairs."""
     path = tokens_folder(work) / "training/custom_training_0.tokens.32.pairs"
