@@ -35,6 +35,7 @@ class RunRecord:
     config: dict[str, Any]
     events: Mapping[str, list[Event]]  # by kind; no "end" while the run is under way
     last_time_unix: float | None
+    wall_secs: float  # from the first event to the last; steps back of the clock count as no time
     label: str = ""  # set by `read_runs`, unique among the report's runs
 
     @property
@@ -75,12 +76,6 @@ class RunRecord:
     def last_update(self) -> int:
         kinds = ("start", "train", "evaluation", "end")
         return max((event["update"] for kind in kinds for event in self.events[kind][-1:]), default=0)
-
-    @property
-    def wall_secs(self) -> float:
-        """From the first start to the last event, in seconds; 0 if there is no start."""
-        starts = self.events["start"]
-        return self.last_time_unix - starts[0]["time_unix"] if starts and self.last_time_unix else 0.0
 
     @property
     def restarts(self) -> list[int]:
@@ -143,5 +138,6 @@ def read_run(folder: str | Path) -> RunRecord:
             for kind in ("train", "evaluation"):
                 kept[kind] = [past for past in kept[kind] if past["update"] <= event["update"]]
         kept[event["event"]].append(event)
-    last_time_unix = events[-1]["time_unix"] if events else None
-    return RunRecord(Path(folder), read_config(Path(folder)) or {}, kept, last_time_unix)
+    times = [event["time_unix"] for event in events]
+    wall_secs = sum(max(0.0, after - before) for before, after in zip(times, times[1:]))
+    return RunRecord(Path(folder), read_config(Path(folder)) or {}, kept, times[-1] if times else None, wall_secs)

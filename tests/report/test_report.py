@@ -272,6 +272,11 @@ def test_after_a_resume_the_last_line_of_an_update_wins(tmp_path, page):
     assert read_run(make_run(tmp_path / "phase_2", events)).restarts == []  # a finished run that was started again
 
 
+def test_a_clock_that_was_set_back_gives_no_negative_time(tmp_path, page):
+    events = [start(time_unix=9000), train(10, time_unix=9060), start(10, time_unix=5000), train(20, time_unix=5120)]
+    assert "Pre-training time 3.0 min" in page(make_run(tmp_path / "phase_1", events)).text
+
+
 def test_numbers_that_are_none(tmp_path, page):
     events = [start(), train(10), train(20, total_loss="NaN", mlm_loss=math.nan)]
     events += [train(30, total_loss="Infinity", gradient_norm="-Infinity"), train(40)]
