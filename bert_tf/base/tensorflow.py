@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from bert_tf.base.machine.software import check_version, contains_keras_2
+from bert_tf.base.machine.software import check_temporary_folder, check_version, contains_keras_2
 from bert_tf.base.xla_flags import configure_xla
 
 # On processors without AVX-512 TensorFlow leaves oneDNN off, with which an update on them takes 12 % less time.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 configure_xla()
+check_temporary_folder()
 
 import tensorflow as tf  # noqa: E402
 

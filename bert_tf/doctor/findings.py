@@ -12,6 +12,7 @@ from typing import Any, Callable, NamedTuple
 
 from bert_tf.base.errors import MissingError, UserError
 from bert_tf.base.files import CHECKOUT
+from bert_tf.base.machine.software import check_temporary_folder
 
 # States of a finding: a training works; it works, but not as well as it could; it does not work.
 OK, WARNING, PROBLEM = "OK", "warning", "problem"
@@ -78,4 +79,5 @@ def ask(command: Sequence[str], limit_secs: float, fault: str, remedy: str, **va
 
 def ask_python(code: str, remedy: str) -> tuple[str, str]:
     """What Python code prints that may import TensorFlow, which takes minutes on a slow network drive; see `ask`."""
+    check_temporary_folder()
     return ask([sys.executable, "-c", code], 300.0, "it cannot be imported", remedy, TF_CPP_MIN_LOG_LEVEL="0")

@@ -7,10 +7,12 @@ import json
 import os
 import re
 import sys
+import tempfile
 
 import pytest
 
 from bert_tf.base.machine import launchers, software
+from bert_tf.doctor.findings import ask_python
 from tests.processes import ROOT, answer
 from tests.refusals import refused
 from tests.stand_ins import nvidia_smi
@@ -92,6 +94,15 @@ def test_keras_3_without_keras_2(monkeypatch):
 def test_a_start_refuses_another_version_before_it_imports_it(packages, tmp_path, command):
     packages("tensorflow", "2.18.0")  # it has nothing that could be used
     assert "TensorFlow 2.18.0 is installed, and one of 2.15, 2.17, 2.20 is needed" in refused_start(command, tmp_path)
+
+
+def test_no_room_for_temporary_files(monkeypatch):
+    """As on a full disk; who imports TensorFlow then gets a traceback, and horovodrun says that it has no Gloo."""
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/proc/self/fdinfo"])
+    message = "No usable temporary directory found in .*fdinfo.*; make room there, or .* by TMPDIR"
+    refused(message, launchers.Start(2, 0, {}).check_tensorflow)
+    refused(message, ask_python, "import tensorflow", "setup.sh repairs that")
 
 
 def test_the_library_refuses_it_too_and_the_preparation_does_not(packages):

@@ -10,6 +10,7 @@ import importlib.util
 import json
 import re
 import runpy
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -44,8 +45,18 @@ def tensorflow_version() -> str | None:
     return None
 
 
+def check_temporary_folder() -> None:
+    """Checks that there is room for temporary files; without, TensorFlow and Horovod end as if they were damaged."""
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError as error:
+        ways = "make room there, or name a folder of yours by TMPDIR"
+        raise UserError(f"{error.strerror}, which TensorFlow needs; {ways}") from None
+
+
 def check_tensorflow(num_gpus: int) -> None:
-    """Checks the version of the installed TensorFlow, its Keras, and its code for the GPUs."""
+    """Checks the version of the installed TensorFlow, its Keras, its code for the GPUs, and what it needs to start."""
+    check_temporary_folder()
     if version := tensorflow_version():
         check_version(version)
     check_gpu_code(_read_build_info(), num_gpus)
