@@ -92,6 +92,7 @@ started=$SECONDS
 num_steps=7
 step() { printf '\n=== %s/%s (%d:%02d) %s\n' "$1" "$num_steps" $(((SECONDS - started) / 60)) $(((SECONDS - started) % 60)) "$2"; }
 prep() { python data/bertPrep.py "$@"; }
+awk() { LC_ALL=C command awk "$@"; } # numbers have a point, whatever the language
 per_rank() { awk "BEGIN{print $1 / $num_ranks}"; }
 
 # --- 1 Set-up ----------------------------------------------------------------------------------

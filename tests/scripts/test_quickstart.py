@@ -1,6 +1,7 @@
 """What the quickstart does with a user's own files; the set-up and the trainings are stand-ins."""
 
 import json
+import os
 import random
 import shutil
 import sys
@@ -61,7 +62,13 @@ def write_questions(path, num_paragraphs=10, answer_start=0):
 
 
 @pytest.mark.slow
-def test_two_books_and_questions_without_answers(checkout):
+def test_two_books_and_questions_without_answers(checkout, monkeypatch):
+    """In a language that writes numbers with a comma, which then are none for other programs."""
+    awk = shutil.which("awk")
+    (checkout / "bin").mkdir()
+    (checkout / "bin/awk").write_text(f'#!/bin/sh\n[ "$LC_ALL" = C ] && exec {awk} "$@"\n{awk} "$@" | tr . ,\n')
+    (checkout / "bin/awk").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{checkout}/bin:{os.environ['PATH']}")
     (checkout / "two,books").mkdir()
     for name in ("a.txt", "b.txt"):
         write_book(checkout / "two,books" / name)
@@ -76,7 +83,7 @@ def test_two_books_and_questions_without_answers(checkout):
     )
     assert test / (training + test) == pytest.approx(0.1, abs=0.02)
     trained, fine_tuned, _ = (checkout / "calls").read_text().splitlines()
-    assert trained.startswith("custom 16 8 8 ") and " tiny 2.0 " in fine_tuned
+    assert trained.startswith("custom 16 8 8 0.0075 0.004 ") and " tiny 2.0 " in fine_tuned
     assert "finetuned/squad: f1 45.679, HasAns_f1 0.000" in done.stdout, "rounded, not cut"
     assert "F1 with an answer (HasAns) 0.000, without one (NoAns) 100.000: no question is answered" in done.stdout
 
