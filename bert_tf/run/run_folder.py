@@ -212,7 +212,8 @@ def _commit() -> str | None:
     folder = checkout()
     if folder is None:
         return None
-    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12"]
+    # Git reads no folder that another user owns (a shared checkout, or one in a container) unless it is called safe.
+    command = ["git", "-c", "safe.directory=*", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12"]
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         return subprocess.check_output(command, stderr=subprocess.DEVNULL, text=True, timeout=10).strip()
     return None

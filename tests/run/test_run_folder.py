@@ -1,9 +1,10 @@
+import shutil
 import subprocess
 import sys
 
 import pytest
 
-from bert_tf.run.run_folder import RunFolder, describe_differences
+from bert_tf.run.run_folder import RunFolder, describe_differences, provenance
 from tests.refusals import refused
 
 
@@ -22,6 +23,16 @@ def test_a_path_at_which_no_checkpoint_could_be_read_is_refused(tmp_path):
     refused("run folder .*/run.1.: TensorFlow cannot read a checkpoint .*; rename", RunFolder, tmp_path / "run[1]")
     (tmp_path / "link").symlink_to(tmp_path / "run[1]")
     RunFolder(tmp_path / "link")
+
+
+@pytest.mark.skipif(not shutil.which("git"), reason="needs git")
+def test_the_commit_of_a_checkout_that_another_user_owns(tmp_path, monkeypatch):
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=b"]
+    for arguments in ["init"], ["commit", "--allow-empty", "-m", "c"]:
+        subprocess.run([*git, *arguments], check=True)
+    monkeypatch.setattr("bert_tf.run.run_folder.checkout", lambda: tmp_path)
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    assert len(provenance()["commit"] or "") == 12
 
 
 def test_other_settings_are_refused_with_the_difference(tmp_path):
