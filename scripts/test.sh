@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up .venv, then runs the linters and the tests.
 #
-#   bash scripts/test.sh                      everything
+#   bash scripts/test.sh                      everything but walks through whole pages and notebooks, which .ci/run adds
 #   bash scripts/test.sh -m 'not slow'        other arguments go to pytest: files, options of one letter, and
 #                                             --lf --ff --sw --co --pdb --durations=N --maxfail=N --tb=STYLE
 if [ -z "${BASH_VERSION:-}" ] || shopt -oq posix; then exec env -u POSIXLY_CORRECT bash "$0" "$@"; fi # by sh
@@ -56,7 +56,9 @@ num_cores=$(python -c "from bert_tf.base.machine.hardware import count_cores; pr
 # One file at a time, in the order of tests/conftest.py, so that what a file's tests share is made once.
 by_file=(--dist loadfile --no-loadscope-reorder)
 echo "[test] pytest"
-python -m pytest -n $((num_cores < 3 ? num_cores + 2 : 4)) "${by_file[@]}" "$@" # two more, because some tests wait
+chosen=("$@")
+(($#)) || chosen=(-m "not walkthrough")
+python -m pytest -n $((num_cores < 3 ? num_cores + 2 : 4)) "${by_file[@]}" "${chosen[@]}" # two more, because some tests wait
 if (($# == 0)); then
   # Without oneDNN, which users may switch off, and which some builds lack, TensorFlow computes with other code.
   echo "[test] pytest, what computes, without oneDNN"

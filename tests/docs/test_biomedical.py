@@ -42,6 +42,7 @@ def write_labelled(folder: Path) -> None:
         (folder / f"{name}.tsv").write_text(columns(zip(map(" ".join, named), labels)))
 
 
+@pytest.mark.walkthrough
 @pytest.mark.slow
 def test_the_rehearsal_can_be_pasted_as_it_is(tmp_path):
     page = tmp_path / "rehearsal.md"

@@ -115,11 +115,13 @@ def work(tmp_path_factory):
     return folder
 
 
+@pytest.mark.walkthrough
 @pytest.mark.slow
 def test_own_text_goes_from_text_to_a_model_for_others(work):
     assert (work / "pretraining/report.html").exists() and (work / "words_for_transformers/config.json").exists()
 
 
+@pytest.mark.walkthrough
 @pytest.mark.slow
 @pytest.mark.parametrize("notebook", [notebook.stem for notebook in NOTEBOOKS if notebook.stem != FIRST])
 def test_the_others_run_on_its_weights(notebook, work):
