@@ -107,7 +107,7 @@ def run(title: str, command: Sequence[str], num_ranks: int, log_folder: Path, en
         _show(folder / "rank_0.log", process, received)
     code = _exit_code(folder, start, process.returncode, received)
     try:
-        (folder / SIGNALS).touch()
+        (folder / SIGNALS).touch()  # which was made above: a disk that is gone, or became read-only, refuses
     except OSError as error:
         print_beside_bars(
             f"{short_path(folder)} cannot be written to ({error.strerror}), so what the ranks said at last is lost: "

@@ -65,15 +65,16 @@ class RunSub:
         before = newest_update(run_folder)
         here = LaunchEnvironment(environ)
         code = make_lamb(Typed(LAMB, texts), here, f"phase_{phase}").launch()
-        # After SIGTERM it was cancelled, or Slurm itself requeues it. Not so a preempted job that ends before its grace
-        # time is over; the signal for it goes to the ranks alone.
+        # After SIGTERM it was cancelled, or Slurm itself requeues it. Slurm does not do so where a preempted job, whose
+        # ranks alone get a signal, ends within its grace time.
         if code == STOPPED_EXIT_CODE and signal.SIGTERM not in here.signals:
-            preempted, told = is_preempted(environ["SLURM_JOB_ID"]), signal.SIGUSR1 in here.signals
+            job, told = environ["SLURM_JOB_ID"], signal.SIGUSR1 in here.signals
+            preempted = is_preempted(job)
             if told and not preempted and newest_update(run_folder) <= before:
                 raise UserError("this start has saved nothing, and nor would the next: not requeued; raise --time")
             if told or preempted:
-                show([f"run.sub: saved; back into the queue: scontrol requeue {environ['SLURM_JOB_ID']}"])
-                subprocess.run(["scontrol", "requeue", environ["SLURM_JOB_ID"]])
+                show([f"run.sub: back into the queue: scontrol requeue {job}"])
+                subprocess.run(["scontrol", "requeue", job])
         return code
 
 

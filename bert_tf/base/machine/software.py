@@ -50,8 +50,9 @@ def check_temporary_folder() -> None:
     try:
         tempfile.gettempdir()
     except FileNotFoundError as error:
-        ways = "make room there, or name a folder of yours by TMPDIR"
-        raise UserError(f"{error.strerror}, which TensorFlow needs; {ways}") from None
+        raise UserError(
+            f"{error.strerror}, which TensorFlow needs; make room there, or name a folder of yours by TMPDIR"
+        ) from None
 
 
 def check_tensorflow(num_gpus: int) -> None:
