@@ -55,11 +55,11 @@ fi
 num_cores=$(python -c "from bert_tf.base.machine.hardware import count_cores; print(min(4, count_cores()))") # of one or two GiB each
 # One file at a time, in the order of tests/conftest.py, so that what a file's tests share is made once.
 by_file=(--dist loadfile --no-loadscope-reorder)
+everything=$(($# == 0))
+((everything)) && set -- -m "not walkthrough"
 echo "[test] pytest"
-chosen=("$@")
-(($#)) || chosen=(-m "not walkthrough")
-python -m pytest -n $((num_cores < 3 ? num_cores + 2 : 4)) "${by_file[@]}" "${chosen[@]}" # two more, because some tests wait
-if (($# == 0)); then
+python -m pytest -n $((num_cores < 3 ? num_cores + 2 : 4)) "${by_file[@]}" "$@" # two more, because some tests wait
+if ((everything)); then
   # Without oneDNN, which users may switch off, and which some builds lack, TensorFlow computes with other code.
   echo "[test] pytest, what computes, without oneDNN"
   # shellcheck disable=SC2046  # names without blanks
