@@ -12,6 +12,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from functools import partial
 
 import pytest
 
@@ -202,11 +203,14 @@ def test_what_is_said_of_an_end(tmp_path, capsys, files, received, code, said, n
 # --- Signals and ends ----------------------------------------------------------------------------
 
 
-def launcher_process(tmp_path, program, num_ranks=1, launcher="none", **streams):
+def launcher_process(tmp_path, program, num_ranks=1, launcher="none", hangup=signal.SIG_DFL, **streams):
+    """`hangup`: what it does at first with SIGHUP; not what the tests have, which may run under nohup."""
     (tmp_path / "program.py").write_text(program)
     words = [num_ranks, tmp_path / "logs", tmp_path / "program.py", tmp_path / "process_"]
     command = [sys.executable, "-c", START_RANKS, *map(str, words)]
-    return subprocess.Popen(command, env={**os.environ, "LAUNCHER": launcher, "PYTHONUNBUFFERED": ""}, **streams)
+    environment = {**os.environ, "LAUNCHER": launcher, "PYTHONUNBUFFERED": ""}
+    prepare = partial(signal.signal, signal.SIGHUP, hangup)
+    return subprocess.Popen(command, env=environment, preexec_fn=prepare, **streams)
 
 
 def start_launcher(tmp_path, program, num_ranks=1, launcher="none", **options):
@@ -253,7 +257,7 @@ def test_a_disk_that_is_gone_is_named_and_the_code_comes_back(tmp_path):
 
 def test_under_nohup_the_end_of_the_terminal_is_ignored(tmp_path):
     program = "import time\nprint('ready', flush=True)\ntime.sleep(2.5)\n"
-    process = start_launcher(tmp_path, program, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    process = start_launcher(tmp_path, program, hangup=signal.SIG_IGN)
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGHUP)
     assert process.wait(timeout=30) == 0
