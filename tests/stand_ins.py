@@ -20,8 +20,9 @@ def write_program(path: Path, text: str) -> None:
 
 
 def nvidia_smi(folder: Path, *answers: str) -> str:
-    """A PATH on which nvidia-smi lists a GPU for each of the answers, and gives these to any question."""
-    listed = "\n".join(f"GPU {number}: A GPU (UUID: {number})" for number, _ in enumerate(answers))
-    text = f"if [[ $1 == -L ]]; then echo '{listed}'; else echo '{chr(10).join(answers)}'; fi"
+    """A PATH on which nvidia-smi lists a GPU for each of the answers, and gives these to any question after UUIDs."""
+    listed = "\n".join(f"GPU {number}: A GPU (UUID: GPU-{number})" for number, _ in enumerate(answers))
+    told = "\n".join(f"GPU-{number}, {each}" for number, each in enumerate(answers))
+    text = f"if [[ $1 == -L ]]; then echo '{listed}'; else echo '{told}'; fi"
     write = {"nvidia-smi": text}
     return programs(folder, **write)

@@ -16,7 +16,7 @@ import dataclasses
 import os
 from typing import Any, NamedTuple
 
-from bert_tf.base.machine.hardware import GIB, ask_nvidia_smi, count_cores, count_gpus, free_memory
+from bert_tf.base.machine.hardware import GIB, count_cores, free_memory, gpu_memories
 from bert_tf.bert_config import BertConfig
 from bert_tf.model.kernels.requirements import can_attend, may_have_kernels
 from bert_tf.optimizer_registry import OPTIMIZERS
@@ -40,20 +40,12 @@ class Device(NamedTuple):
 
 
 def find_device(gpu_memory_gib: float | None, num_ranks: int) -> Device:
-    """A rank's memory: as given, else that of this machine's smallest GPU, else its share of the free memory."""
+    """A rank's memory: as given, else that of the smallest GPU that may be used, else its share of the free memory."""
     if gpu_memory_gib is not None:
         return Device(gpu_memory_gib * GIB, "--gpu_memory_gib")
-    if gpus := _gpus():
-        return Device(min(gpus), "the GPU's memory")
+    if memories := gpu_memories():
+        return Device(min(memories), "the GPU's memory")
     return Device(free_memory() / num_ranks, f"free memory of this machine, for {num_ranks} rank(s)")
-
-
-def _gpus() -> list[float]:
-    """Memory of each GPU in bytes; empty if none may be used."""
-    if not count_gpus(os.environ):
-        return []
-    answer = ask_nvidia_smi("--query-gpu=memory.total", "--format=csv,noheader,nounits")
-    return [float(line) * (1 << 20) for line in answer if line.isdigit()]
 
 
 class _Part(NamedTuple):

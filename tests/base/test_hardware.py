@@ -1,5 +1,5 @@
-"""Cores by affinity and cgroup quotas, memory by cgroups, peaks of memory. (GPUs: launch/test_launch_calls; what macOS
-lacks: programs/test_macos.)"""
+"""Cores by affinity and cgroup quotas, memory by cgroups, peaks of memory, GPUs that differ. (How many there are:
+launch/test_launch_calls; what macOS lacks: programs/test_macos.)"""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from bert_tf.base.machine import hardware
 from bert_tf.base.machine.hardware import count_cores, memory_limit
 from tests.processes import ROOT, answer
+from tests.stand_ins import nvidia_smi
 
 
 @pytest.fixture(autouse=True)
@@ -71,3 +72,25 @@ def test_a_process_has_its_own_peak_of_memory_and_not_that_of_the_one_which_star
     nested += f"for mib in (1, 150): subprocess.run([sys.executable, '-c', {ask!r}.format(mib)], check=True)"
     small, large = map(float, answer(sys.executable, "-c", nested, cwd=ROOT).stdout.split())
     assert small < 100 and 150 < large < 300
+
+
+@pytest.mark.parametrize(
+    "visible, order, expected",
+    [
+        (None, None, [(3, 5), (8, 9)]),
+        ("GPU-1", None, [(8, 9)]),
+        ("1", "PCI_BUS_ID", [(8, 9)]),
+        ("1,-1,0", "PCI_BUS_ID", [(8, 9)]),
+        ("1", None, [(3, 5), (8, 9)]),  # CUDA's own order, which cannot be told
+        ("MIG-1", "PCI_BUS_ID", [(3, 5), (8, 9)]),
+        ("-1", None, []),
+    ],
+)
+def test_of_gpus_that_differ_the_chosen_one_counts(tmp_path, monkeypatch, visible, order, expected):
+    monkeypatch.setenv("PATH", nvidia_smi(tmp_path / "bin", "3.5", "8.9"))
+    for name, value in {"CUDA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_ORDER": order}.items():
+        monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name, raising=False)
+    assert hardware.compute_capabilities() == expected
+    nvidia_smi(tmp_path / "bin", "2048", "[N/A]")
+    shown = [2 << 30] if (3, 5) in expected else []
+    assert hardware.gpu_memories() == shown, "a GPU that shares the machine's memory has no number"

@@ -168,9 +168,9 @@ def test_the_flags_of_a_split():
 
 def test_the_device(monkeypatch):
     assert find_device(11, 8).memory == 11 * GIB
-    monkeypatch.setattr(memory, "_gpus", lambda: [16.0 * GIB, 11.0 * GIB])
+    monkeypatch.setattr(memory, "gpu_memories", lambda: [16 * GIB, 11 * GIB])
     assert find_device(None, 2) == (11 * GIB, "the GPU's memory")
-    monkeypatch.setattr(memory, "_gpus", list)
+    monkeypatch.setattr(memory, "gpu_memories", list)
     assert find_device(None, 2).memory == pytest.approx(find_device(None, 1).memory / 2, rel=0.2)
     monkeypatch.setattr(hardware, "memory_limit", lambda: 1 << 30)
     assert find_device(None, 1).memory < 1 << 30, "a container's limit counts"

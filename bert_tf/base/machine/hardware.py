@@ -40,12 +40,17 @@ def rank_number(environ: Mapping[str, str]) -> int:
 def count_gpus(environ: Mapping[str, str]) -> int:
     """The number of GPUs that a program may use: those that nvidia-smi lists, less what CUDA_VISIBLE_DEVICES hides."""
     present = sum(line.startswith("GPU ") for line in ask_nvidia_smi("-L"))
+    visible = _visible_gpus(environ)
+    return present if visible is None else min(present, len(visible))
+
+
+def _visible_gpus(environ: Mapping[str, str]) -> list[str] | None:
+    """What CUDA_VISIBLE_DEVICES names, as CUDA interprets it: a negative index ends the list. None: it is not set."""
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
-        return present
-    chosen = (entry.strip() for entry in visible.split(",") if entry.strip())
-    # As CUDA interprets it: a negative index ends the list.
-    return min(present, len(list(itertools.takewhile(lambda entry: not entry.startswith("-"), chosen))))
+        return None
+    names = (entry.strip() for entry in visible.split(",") if entry.strip())
+    return list(itertools.takewhile(lambda name: not name.startswith("-"), names))
 
 
 def ask_nvidia_smi(*arguments: str) -> list[str]:
@@ -57,10 +62,33 @@ def ask_nvidia_smi(*arguments: str) -> list[str]:
     return answer.stdout.splitlines()
 
 
+def _query_gpus(field: str) -> list[str]:
+    """What nvidia-smi says of each GPU that this process may use; of all where it cannot be told which those are.
+
+    CUDA_VISIBLE_DEVICES names them by the beginning of a UUID, or by a number, which is nvidia-smi's only with
+    CUDA_DEVICE_ORDER=PCI_BUS_ID. Source: CUDA C++ Programming Guide, "CUDA Environment Variables".
+    """
+    answer = ask_nvidia_smi(f"--query-gpu=uuid,{field}", "--format=csv,noheader,nounits")
+    rows = [line.split(", ", 1) for line in answer if line.startswith("GPU-")]
+    names, is_by_number = _visible_gpus(os.environ), os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    chosen = [
+        value
+        for number, (uuid, value) in enumerate(rows)
+        for name in names or []
+        if uuid.startswith(name) or (is_by_number and name == str(number))
+    ]
+    return chosen if names is not None and len(chosen) == len(names) else [value for _, value in rows]
+
+
 def compute_capabilities() -> list[tuple[int, int]]:
-    """The compute capability of each GPU that nvidia-smi lists; empty if an old driver's cannot tell."""
-    lines = ask_nvidia_smi("--query-gpu=compute_cap", "--format=csv,noheader")
-    return [(int(major), int(minor)) for major, minor in re.findall(r"^(\d+)\.(\d+)$", "\n".join(lines), re.MULTILINE)]
+    """That of each GPU that this process may use (`_query_gpus`); empty if an old driver's nvidia-smi cannot tell."""
+    answers = (re.fullmatch(r"(\d+)\.(\d+)", value) for value in _query_gpus("compute_cap"))
+    return [(int(found[1]), int(found[2])) for found in answers if found]
+
+
+def gpu_memories() -> list[int]:
+    """Bytes of memory of each GPU that this process may use, without those that share the machine's."""
+    return [int(value) << 20 for value in _query_gpus("memory.total") if value.isdecimal()]
 
 
 def gpu_complaints(log: str) -> list[str]:
