@@ -54,8 +54,10 @@ _WORD = re.compile(f"[^\\W{_IDEOGRAPHS}]+")
 # Longer words are base64, DNA and the like, and the trainer's time grows with the square of a word's length.
 LONGEST_WORD = 1000
 _LONG_WORD = re.compile(f"[!-~]{{{LONGEST_WORD + 1},}}|[^\\W{_IDEOGRAPHS}]{{{LONGEST_WORD + 1},}}")
-# Few letters have accents in French or Czech; in Hindi, Thai, Vietnamese and Korean a fifth and more are changed.
-_MANY_MARKED = 0.15
+# Few letters have accents in French or Czech, a quarter in Vietnamese. The marks of other scripts are none: 6 % of the
+# letters have some in Japanese, a fifth in Hindi and Thai, all in Korean.
+_MANY_ACCENTS, _MANY_OTHER_MARKS = 0.15, 0.02
+_WITH_ACCENTS = re.compile("(LATIN|GREEK|CYRILLIC) |COMBINING (?!KATAKANA)")  # names of characters
 # SentencePiece takes some 15 bytes of memory per byte of text.
 MAX_SENTENCEPIECE_BYTES = 1 << 25
 SENTENCEPIECE_THREADS = 4
@@ -90,14 +92,15 @@ def _count_characters(paths: Sequence[Path], max_bytes: int, casing: Casing) -> 
 
 
 def _warn_of_lost_marks(counts: Counter[str]) -> None:
-    """Says if taking accents away changes a large share of the text's letters: then they are no accents."""
+    """Says if taking accents away changes a large share of the text's letters, or other marks than accents."""
     letters = {char: count for char, count in counts.items() if unicodedata.category(char)[0] in "LM"}
-    changed = sum(count for char, count in letters.items() if Casing(False, True).apply(char) != char)
-    share = changed / max(sum(letters.values()), 1)
-    if share > _MANY_MARKED:
+    changed = {char: count for char, count in letters.items() if Casing(False, True).apply(char) != char}
+    others = {char: count for char, count in changed.items() if not _WITH_ACCENTS.match(unicodedata.name(char, ""))}
+    share, of_others = (sum(each.values()) / max(sum(letters.values()), 1) for each in (changed, others))
+    if share > _MANY_ACCENTS or of_others > _MANY_OTHER_MARKS:
         print(
-            f"warning: strip_accents=1 changes {share:.0%} of the text's letters: it takes vowel signs and tones away, "
-            "and breaks Hangul up; --strip_accents 0 keeps them",
+            f"warning: strip_accents=1 changes {share:.0%} of the text's letters: it takes tones, vowel signs and the "
+            "marks of kana away, and breaks Hangul up; --strip_accents 0 keeps them",
             file=sys.stderr,
             flush=True,
         )
