@@ -14,6 +14,7 @@ import io
 import itertools
 import os
 import re
+import shlex
 import sys
 import zlib
 from collections import Counter
@@ -129,6 +130,18 @@ def refusing_damage(path: str | Path, *errors: type[Exception]) -> Iterator[None
 
 
 @contextlib.contextmanager
+def _refusing_long_window(path: Path) -> Iterator[None]:
+    """Tells from damage what zstd packed with --long=28 or more, as Reddit's archives are: pyarrow does not read it."""
+    try:
+        yield
+    except OSError as error:
+        if "too much memory" not in str(error):
+            raise
+        way = f"pack it anew: zstd -dc --long=31 {shlex.quote(path.name)} | zstd > OUT.zst"
+        raise UserError(f"{path}: packed by zstd --long with a window of more than 128 MB; {way}") from None
+
+
+@contextlib.contextmanager
 def _open_unpacked(path: Path) -> Iterator[Any]:
     """Opens a file for reading, decompressed if its name ends in .gz or .zst.
 
@@ -138,7 +151,8 @@ def _open_unpacked(path: Path) -> Iterator[Any]:
         if path.suffix.lower() == ".gz":
             yield gzip.GzipFile(fileobj=raw)
         elif path.suffix.lower() == ".zst":
-            yield io.BufferedReader(import_pyarrow(path).CompressedInputStream(raw, "zstd"))
+            with _refusing_long_window(path):
+                yield io.BufferedReader(import_pyarrow(path).CompressedInputStream(raw, "zstd"))
         else:
             yield raw
 
