@@ -223,6 +223,19 @@ def test_column_of_tables_and_field_of_json_lines(tmp_path):
     refused("a.parquet: damaged, or not what its name says", formatted, tmp_path / "c", path)
 
 
+def test_a_column_of_bytes_is_text_and_one_of_lists_is_named(tmp_path):
+    """Impala, and Spark's older writers, do not say in the file that the bytes are text."""
+    texts = [b"It is one.", "Es wärmt.".encode(), b"Caf\xe9."]
+    of_bytes = pyarrow.array(texts, pyarrow.binary())
+    columns = {"text": of_bytes, "packed": of_bytes.dictionary_encode(), "lists": [["It is one."]] * 3}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
+    for column in ("text", "packed"):
+        chosen = tmp_path / "a.parquet", "--text_column", column
+        refused(f"row 3: no text in UTF-8 in column '{column}'", formatted, tmp_path / column, *chosen)
+        assert formatted(tmp_path / column, *chosen, "--max_bad_records", 1)[0] == ["It is one.", "Es wärmt."]
+    refused("'lists', of type list<", formatted, tmp_path, tmp_path / "a.parquet", "--text_column", "lists")
+
+
 def test_a_page_that_is_damaged_is_an_error_and_what_was_before_it_stays(tmp_path, monkeypatch):
     monkeypatch.setattr(documents, "BATCH_CHARACTERS", 500)
     monkeypatch.setattr(formatting, "CHECKPOINT_BYTES", 1)

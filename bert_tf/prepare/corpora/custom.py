@@ -179,7 +179,7 @@ def _text_documents(path: Path, lines: Iterator[str], input_format: str) -> Iter
 
 
 def _table_documents(path: Path, column: str) -> Iterator[str | BadRecord]:
-    """The texts in a Parquet file's column.
+    """The texts in a Parquet file's column, of which some programs do not say that its bytes are text.
 
     Raises: UserError where the file is not Parquet, is damaged or has no such column, or a text is too large.
     """
@@ -193,6 +193,7 @@ def _table_documents(path: Path, column: str) -> Iterator[str | BadRecord]:
         names = table.schema_arrow.names
         if names.count(column) != 1:
             raise UserError(f"{path}: has no column {column!r}, or several: name one of {names} by --text_column")
+        kind = table.schema_arrow.field(column).type
         # With threads, each of pyarrow's threads would keep what it has read in memory.
         batches = table.iter_batches(_ROWS_AT_ONCE, columns=[column], use_threads=False)
         cells = (cell for batch in batches for cell in batch.column(0))
@@ -200,8 +201,9 @@ def _table_documents(path: Path, column: str) -> Iterator[str | BadRecord]:
             text = None
             with contextlib.suppress(UnicodeDecodeError):
                 text = cell.as_py()
+                text = text.decode() if isinstance(text, bytes) else text
             if not isinstance(text, str):
-                yield BadRecord(f"row {row:,}: no text in UTF-8 in column {column!r}")
+                yield BadRecord(f"row {row:,}: no text in UTF-8 in column {column!r}, of type {kind}")
             elif text_files.num_utf8_bytes(text) > text_files.LARGEST_DOCUMENT_BYTES:
                 raise text_files.document_too_large(f"{path}, row {row:,}")
             else:
