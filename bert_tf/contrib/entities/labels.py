@@ -53,8 +53,8 @@ def fault_of(label: str) -> str:
         return f"the label is {label!r:.80}: {fault}"
     if label == OUTSIDE or (label[:1] in set("BIESLUM") and (len(label) == 1 or (label[1] == "-" and len(label) > 2))):
         return ""
-    rule = f"{OUTSIDE} has no type" if label.startswith(OUTSIDE) else f"must be {OUTSIDE}, or B-TYPE, I-TYPE and so on"
-    return f"the label is {label!r:.80}: {rule}"
+    rule = f"must be {OUTSIDE}, or B-TYPE, I-TYPE and so on (before a type alone write I-)"
+    return f"the label is {label!r:.80}: {f'{OUTSIDE} has no type' if label.startswith(f'{OUTSIDE}-') else rule}"
 
 
 @functools.lru_cache(maxsize=1 << 12)

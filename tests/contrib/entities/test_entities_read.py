@@ -109,6 +109,7 @@ FAULTS = [
     ("a.tsv", "x\tO\ny\n", "line 2: 1 column.s., unlike line 1 with 2"),
     ("a.tsv", "x\tO-X\n", "line 1: the label is 'O-X': O has no type"),
     ("a.tsv", "x\tO\n\ny\tB_X\n", "line 3: the label is 'B_X': must be O, or B-TYPE"),
+    ("a.tsv", "x\tORG\n", "line 1: the label is 'ORG': must be O, or .*before a type alone write I-"),
     ("a.tsv", "x\t\n", "line 1: the label is '': must be"),
     ("a.tsv", "\tO\n", "line 1: the token is empty"),
     ("a.tsv", "x\tI-Z\n", "line 1: the label is 'I-Z', the model's are O, I-X: .* --label_names may have more"),
