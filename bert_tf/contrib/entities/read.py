@@ -94,6 +94,9 @@ def read_sentences(
     if _are_numbered(sentences):
         remedy = f"keep theirs and that of the labels, in GermEval's files: cut -f2,3 {shlex.quote(path.name)} > OUT"
         raise UserError(f"{path}: the first column numbers the tokens, and must hold them; {remedy}")
+    if None in first_lines and (between := _between_columns(sentences)):
+        way = "write it with tabs, without a header and quotation marks, and with a blank line after each sentence"
+        raise UserError(f"{path}: there is a {between!r} in each line, and no tab or blank, which part columns; {way}")
     if needs_labels and None in first_lines:
         raise UserError(f"{path} has tokens without labels; training and --mode=eval need a label for each")
     texts = [[token.text for token in tokens] for tokens in sentences]
@@ -113,6 +116,12 @@ def _are_numbered(sentences: list[list[_Token]]) -> bool:
     return any(len(tokens) > 1 for tokens in sentences) and all(
         _NUMBER.fullmatch(token.text) for tokens in sentences for token in tokens
     )
+
+
+def _between_columns(sentences: list[list[_Token]]) -> str:
+    """What parts the columns of a table that has been read as tokens alone; "" if they are tokens."""
+    texts = [token.text for tokens in sentences for token in tokens]
+    return next((mark for mark in ",;" if len(texts) > 1 and all(mark in text for text in texts)), "")
 
 
 def _check(token: _Token, known: Sequence[str] | None, seen: Collection[str | None]) -> None:

@@ -104,6 +104,14 @@ def test_tokens_without_labels_can_be_labelled_and_nothing_else(tmp_path):
         refused(f"{name} has tokens without labels; training and --mode=eval need", read, tmp_path, text, name)
 
 
+@pytest.mark.parametrize("mark", ",;")
+def test_a_table_with_commas_is_not_taken_for_tokens(tmp_path, mark):
+    message = f"a.csv: there is a '{mark}' in each line, and no tab or blank, .*write it with tabs"
+    for needs_labels in (True, False):
+        refused(message, read, tmp_path, columns(between=mark), "a.csv", needs_labels=needs_labels)
+    assert read(tmp_path, f"a\n{mark}\n", needs_labels=False).tokens == [["a", mark]]
+
+
 FAULTS = [
     ("a.tsv", "a\tI-X\n#b\tB_X\n", "line 2: the label is 'B_X'"),
     ("a.tsv", "x\tO\ny\n", "line 2: 1 column.s., unlike line 1 with 2"),
