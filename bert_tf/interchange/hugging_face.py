@@ -23,6 +23,7 @@ from bert_tf.base.files import check_file, read_json_object
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.heads import HEADS, TEXTS
 from bert_tf.interchange.weights import Weights, read_float32
+from bert_tf.text.hugging_face import gives_token_types
 from bert_tf.text.tokenizer import StoredTokenizer
 
 CONFIG = "config.json"
@@ -38,6 +39,7 @@ _OURS = {
     "cls.seq_relationship.bias": "cls/seq_relationship/output_bias",
 }
 _THEIRS = {ours: theirs for names in (_OURS, *(head.names for head in HEADS)) for theirs, ours in names.items()}
+_TYPE_TABLE = "bert/embeddings/token_type_embeddings"
 _WORD_TABLE, _DECODER = "bert/embeddings/word_embeddings", "cls.predictions.decoder.weight"
 # Constants, and the masked-word head's copy of the word table (`_check_tied`).
 _IGNORED = re.compile(rf"(bert\.)?embeddings\.(position_ids|token_type_ids)|{re.escape(_DECODER)}")
@@ -156,6 +158,9 @@ def read_folder(folder: Path) -> Weights:
         if not _IGNORED.fullmatch(theirs):
             names.setdefault(of_heads.get(theirs, to_our_name(theirs)), []).append(theirs)
 
+    has_one_type = config.type_vocab_size > 1 and not gives_token_types(folder)
+    one_type = f"{folder}: its tokenizer gives no token types, so both texts of a pair are of the first type"
+
     def read(name: str) -> np.ndarray:
         if name.startswith("cls/predictions/"):
             check_tied()
@@ -165,6 +170,8 @@ def read_folder(folder: Path) -> Weights:
             if not np.array_equal(array, tensors[other].read()):
                 fault = f"{first} and {other} are names of the same parameter, but differ"
                 raise UserError(f"{path}: {fault}; remove the one that the model was not trained with")
+        if name == _TYPE_TABLE and has_one_type:
+            array = np.repeat(array[:1], len(array), axis=0)  # here the second text of a pair has the second row
         return array.T if is_transposed(name) else array
 
     @functools.cache
@@ -187,6 +194,7 @@ def read_folder(folder: Path) -> Weights:
         config=config,
         config_file=config_file,
         tokenizer=StoredTokenizer(folder, is_hugging_face=True),
+        warnings=(one_type,) if has_one_type else (),
         architectures=architectures,
     )
 

@@ -58,6 +58,8 @@ _BERT_CLASSES = (
 )
 # Classes that stand for whatever tokenizer.json says.
 _GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend", "PreTrainedTokenizer")
+# Classes for which transformers gives a model no token types, unless tokenizer_config.json names its inputs.
+_WITHOUT_TYPES = ("TokenizersBackend", "DistilBertTokenizer", "DistilBertTokenizerFast")
 _SPECIAL_NAME = re.compile(r"\[((?:PAD|UNK|CLS|SEP|MASK)\])")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 SPECIAL_FIELDS = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL_TOKENS))
@@ -138,6 +140,15 @@ def read_settings(folder: Path) -> FolderSettings:
         special=next(filter(None, special), ()),
         others=tuple((name, settings[name]) for name in _OF_TRANSFORMERS if name in settings),
     )
+
+
+def gives_token_types(folder: Path) -> bool:
+    """Whether transformers tells a folder's model the two texts of a pair apart; else both are of the first type."""
+    settings, config = (_read(folder / name) for name in (SETTINGS, _MODEL_CONFIG))
+    names = settings.get("model_input_names")
+    if isinstance(names, list):
+        return "token_type_ids" in names
+    return settings.get("tokenizer_class", config.get("tokenizer_class")) not in _WITHOUT_TYPES
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -56,6 +56,29 @@ def test_a_model_of_transformers_gives_its_numbers(folder):
     np.testing.assert_allclose(nsp_logits, outputs["nsp_logits"], atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "settings, gives_types",
+    [
+        ({}, True),
+        ({"tokenizer_class": "PreTrainedTokenizerFast"}, True),
+        ({"tokenizer_class": "TokenizersBackend"}, False),  # of transformers 5, for a tokenizer of one's own
+        ({"tokenizer_class": "DistilBertTokenizer"}, False),
+        ({"tokenizer_class": "BertTokenizer", "model_input_names": ["input_ids", "attention_mask"]}, False),
+        ({"tokenizer_class": "TokenizersBackend", "model_input_names": ["input_ids", "token_type_ids"]}, True),
+    ],
+)
+def test_both_texts_are_of_the_first_type_where_transformers_gives_none(tmp_path, settings, gives_types):
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(MODEL / name, tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    weights = read_folder(tmp_path)
+    assert ["no token types" in warning for warning in weights.warnings] == [True] * (not gives_types)
+    encoder, _ = filled(BertEncoder, weights)
+    original, _ = filled(BertEncoder, read_folder(MODEL))
+    types = FEATURES["segment_ids"] if gives_types else tf.zeros_like(FEATURES["segment_ids"])
+    np.testing.assert_array_equal(encoder(FEATURES)[0], original({**FEATURES, "segment_ids": types})[0])
+
+
 def old_state():
     """The encoder's parameters as BertModel files of 2019 have them: other names, a buffer, half precision."""
     state = {"embeddings.position_ids": np.arange(16)[None]}
