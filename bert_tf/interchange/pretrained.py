@@ -26,8 +26,8 @@ class Pretrained(NamedTuple):
         """The encoder's input: ``[CLS] text [SEP]`` for each text, truncated or padded to `max_seq_length`.
 
         Returns: input_ids, input_mask, segment_ids, each int32 [texts, max_seq_length].
-        Raises: TypeError if `texts` is a single string; ValueError if `max_seq_length` is not from 3 to the
-          model's positions.
+        Raises: TypeError if `texts` is a single string, or one of them is none; ValueError if `max_seq_length` is not
+          from 3 to the model's positions.
         """
         if isinstance(texts, str):
             raise TypeError(f"texts={texts!r:.40}: must be a list of strings, even for one text")
@@ -38,6 +38,8 @@ class Pretrained(NamedTuple):
         ids = np.full([len(texts), max_seq_length], vocab["[PAD]"], np.int32)
         mask = np.zeros_like(ids)
         for number, text in enumerate(texts):
+            if not isinstance(text, str):  # pandas has NaN where a table has no text
+                raise TypeError(f"texts[{number}]={text!r:.40}: must be a string; leave it out, or put '' there")
             row = [vocab["[CLS]"], *self.tokenizer.tokenize_to_ids(text)[: max_seq_length - 2], vocab["[SEP]"]]
             ids[number, : len(row)], mask[number, : len(row)] = row, 1
         return {"input_ids": ids, "input_mask": mask, "segment_ids": np.zeros_like(ids)}
