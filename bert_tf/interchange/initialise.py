@@ -100,6 +100,9 @@ def _no_model(path: Path) -> str:
     if snapshots := sorted(path.glob(f"snapshots/*/{hugging_face.CONFIG}")):
         names = " or ".join(str(file.parent) for file in snapshots)
         return f"is the cache of a model of Hugging Face's hub; name {names}"
+    if inside := [file.parent for file in path.glob(f"*/{hugging_face.CONFIG}") if hugging_face.is_folder(file.parent)]:
+        inside.sort(key=lambda folder: (len(folder.name), folder))  # as checkpoint-500, checkpoint-1000 of a Trainer
+        return f"no model is in that folder itself; name one in it: {' or '.join(map(str, inside[-3:]))}"
     if not path.exists() and _HUB_NAME.fullmatch(str(path)):
         fetch = f"must be fetched first (huggingface-cli download {path} --local-dir FOLDER)"
         return f"there is no such folder; a model of Hugging Face's hub {fetch}, and that folder named"

@@ -239,6 +239,9 @@ def test_what_is_at_a_path_where_nothing_is_read_is_named(tmp_path, monkeypatch)
     cache = tmp_path / "models--x--bert"
     snapshot = shutil.copytree(HUGGING_FACE, cache / "snapshots/abc")
     refused(f"is the cache of a model of Hugging Face's hub; name {snapshot}$", find_weights, cache)
+    trained = [shutil.copytree(HUGGING_FACE, tmp_path / f"trainer/checkpoint-{step}") for step in (1000, 500)]
+    message = f"no model is in that folder itself; name one in it: {trained[1]} or {trained[0]}$"
+    refused(message, find_weights, tmp_path / "trainer")
     monkeypatch.chdir(tmp_path)
     for name in ("bert-base-uncased", "google/bert_uncased_L-2"):
         refused(f"no such folder; .* must be fetched first .*download {name} --local-dir", find_weights, name)
