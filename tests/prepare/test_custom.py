@@ -111,6 +111,7 @@ def test_format_chosen_by_what_is_there(tmp_path):
     "line,message",
     [
         ("{'text': 1}", "is not valid JSON"),
+        ('[{"text": "One."}]', r"holds no JSON object, .*of a list, jq -c '.\[\]' FILE > OUT makes such lines"),
         ('{"text": 5}', "no text in the field 'text'; a line has to be like"),
         ('{"text": "One.", "text": "Two."}', "the field 'text' occurs twice"),
         ("[" * 100_000, ""),

@@ -212,9 +212,10 @@ def _table_documents(path: Path, column: str) -> Iterator[str | BadRecord]:
 
 def _json_documents(lines: Iterator[str], field: str, unread: UnreadFields) -> Iterator[str | BadRecord]:
     """The texts of the non-blank lines."""
+    remedy = f'a line has to be like {{"{field}": "..."}} (of a list, jq -c \'.[]\' FILE > OUT makes such lines)'
     for number, line in enumerate(lines, 1):
         if line:
-            yield json_text(number, line, field, remedy=f'a line has to be like {{"{field}": "..."}}', unread=unread)
+            yield json_text(number, line, field, remedy=remedy, unread=unread)
 
 
 def _paragraphs(document: str) -> Iterator[str]:
