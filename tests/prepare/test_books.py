@@ -84,6 +84,7 @@ def test_any_text_takes_linear_time(tmp_path, token):
 LATIN, WIDE = "Ein Café.".encode("latin-1"), "Ein Café.".encode("utf-16-le")
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256))
 AS_UTF_16 = "a binary file or UTF-16, not UTF-8 text; .*iconv -f UTF-16LE .*--fallback_encoding$"
+WITHOUT_NULS = r"tr -d '\\0' <FILE >OUT takes stray ones out"
 
 
 @pytest.mark.parametrize(
@@ -95,6 +96,8 @@ AS_UTF_16 = "a binary file or UTF-16, not UTF-8 text; .*iconv -f UTF-16LE .*--fa
         (LATIN, ("ascii",), "not valid UTF-8 at byte 7 and not ascii either"),
         (PNG, ("latin-1", "strict"), "a binary file, not text.* take it out.*fallback_encoding$"),
         (PNG, ("latin-1", "replace"), "a binary file, not text.* take it out.*fallback_encoding$"),
+        pytest.param(b"Text.\n" * 4000 + b"\0", (), rf"a NUL at byte 24000 \({WITHOUT_NULS}\): ", id="a late NUL"),
+        (b"It is text.\0", ("latin-1",), rf"a binary file, not text \(a NUL at byte 11; {WITHOUT_NULS}\); or take"),
         (WIDE, (None, "strict"), AS_UTF_16),
         (WIDE, (None, "replace"), AS_UTF_16),
     ],

@@ -38,6 +38,7 @@ _BYTE_ORDER_MARKS = {
 }
 _STATED_ENCODING = re.compile(rb"(?im)^character set encoding:\s*([\w.:-]+)")
 _HEAD_BYTES = 20_000
+_WITHOUT_NULS = "tr -d '\\0' <FILE >OUT takes stray ones out"
 _BLOCK_BYTES = 1 << 20
 # Documents are held in memory in several copies: this keeps a process well below 1 GiB.
 LARGEST_DOCUMENT_BYTES = 32 << 20
@@ -181,8 +182,9 @@ def marked_encoding(head: bytes) -> str:
     return next((encoding for mark, encoding in _BYTE_ORDER_MARKS.items() if head.startswith(mark)), "")
 
 
-def _first_invalid_byte(path: Path, encoding: str) -> int | None:
-    """The offset of the first byte that is invalid in `encoding`, or a NUL, which text never holds."""
+def _first_fault(path: Path, encoding: str) -> str:
+    """Where the first byte is that is invalid in `encoding`, or a NUL, which text never holds; "" if there is none."""
+    invalid = f"not valid {encoding.upper()} at byte"
     decoder = codecs.getincrementaldecoder(encoding)()
     has_wide_units = encoding.startswith(("utf-16", "utf-32"))
     with _open_unpacked(path) as file:
@@ -191,13 +193,13 @@ def _first_invalid_byte(path: Path, encoding: str) -> int | None:
             try:
                 decoder.decode(block, final=not block)
             except UnicodeDecodeError as error:
-                return file.tell() - len(error.object) + error.start
+                return f"{invalid} {file.tell() - len(error.object) + error.start}"
             except UnicodeError:  # some codecs do not say where
-                return file.tell() - len(block)
+                return f"{invalid} {file.tell() - len(block)}"
             if not has_wide_units and b"\0" in block:
-                return file.tell() - len(block) + block.index(b"\0")
+                return f"a NUL at byte {file.tell() - len(block) + block.index(0)} ({_WITHOUT_NULS})"
             if not block:
-                return None
+                return ""
 
 
 def encoding_of(path: Path, fallback: str | None, errors: str) -> str:
@@ -210,12 +212,12 @@ def encoding_of(path: Path, fallback: str | None, errors: str) -> str:
     marked = marked_encoding(head)
     other_kind = None if marked else what_is_not_text(head[:HEAD_BYTES], path.name)
     if not marked and b"\0" in head:
-        other_kind = other_kind or f"a binary file, not text (a NUL at byte {head.index(0)})"
+        other_kind = other_kind or f"a binary file, not text (a NUL at byte {head.index(0)}; {_WITHOUT_NULS})"
     encoding = marked or "utf-8"
     stated = [name.decode() for name in _STATED_ENCODING.findall(head)[:1]]
     for name in (*([] if other_kind else [encoding]), *stated, fallback or ""):
         codec = text_codec(name)
-        if codec and _first_invalid_byte(path, codec) is None:
+        if codec and not _first_fault(path, codec):
             return codec
     if errors == "replace" and not other_kind:
         return "utf-8-sig"
@@ -224,7 +226,7 @@ def encoding_of(path: Path, fallback: str | None, errors: str) -> str:
     if other_kind:
         raise UserError(f"{path}: {other_kind}; {remedy}")
     raise UserError(
-        f"{path}: not valid {encoding.upper()} at byte {_first_invalid_byte(path, encoding)}{others}: "
+        f"{path}: {_first_fault(path, encoding)}{others}: "
         f"convert it; {remedy}, or put U+FFFD where bytes are wrong (--encoding_errors=replace)"
     )
 
