@@ -1,4 +1,4 @@
-"""Tells data from running text by its content: JSON, tables and markup, of which only a part is text."""
+"""Tells data from running text by its content: JSON, tables, markup, web archives: only a part of them is text."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ def what_is_no_prose(lines: Sequence[str], name: str) -> str:
         return "JSON: give --input_format=jsonl if each line is an object, or make such lines: jq -c '.[]' FILE > OUT"
     if _MARKUP_BEGINNING.match(lines[0]) and any(map(_END_TAG.search, lines)):
         return "text with tags: write what is between them to a .txt file"
+    if lines[0].startswith("WARC/"):
+        return "a web archive, with a head before each text: write the texts to a .jsonl file (warcio reads them)"
     for delimiter, called in _DELIMITERS.items():
         if columns := _columns(lines, delimiter):
             longest = max(range(len(columns)), key=lambda column: sum(map(len, columns[column]))) + 1
