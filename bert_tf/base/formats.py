@@ -15,6 +15,10 @@ _BEGINNINGS = {
     b"\xd0\xcf\x11\xe0": ("a file of old Office programs", "save {} as CSV or text in UTF-8"),
     b"{\\rtf": ("a document in Rich Text Format", "save {} as text in UTF-8"),
     b"%PDF-": ("a PDF document", "pdftotext {} OUT"),
+    b"PAR1": ("a Parquet table", "pandas.read_parquet('{}').to_json('OUT.jsonl', orient='records', lines=True)"),
+    b"ARROW1": ("an Arrow table", "pandas.read_feather('{}').to_json('OUT.jsonl', orient='records', lines=True)"),
+    # The same as a stream, which save_to_disk of Hugging Face's datasets writes.
+    b"\xff\xff\xff\xff": ("an Arrow table", "datasets.Dataset.from_file('{}').to_json('OUT.jsonl')"),
     # UTF-32 before UTF-16, because its mark begins with UTF-16's.
     **dict.fromkeys((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE), ("UTF-32", "iconv -f UTF-32 -t UTF-8 {} > OUT")),
     **dict.fromkeys((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE), ("UTF-16", "iconv -f UTF-16 -t UTF-8 {} > OUT")),

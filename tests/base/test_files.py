@@ -108,6 +108,9 @@ NO_TEXTS = {
     "compressed with gzip, not UTF-8 text; convert it: gzip -dc a.csv > OUT": gzip.compress(TEXT.encode()),
     "a ZIP archive or a spreadsheet, not UTF-8 text; convert it: unzip a.csv": b"PK\x03\x04" + bytes(30),
     "a PDF document, not UTF-8 text; convert it: pdftotext a.csv": b"%PDF-1.4\n1 0 obj",
+    "a Parquet table, not UTF-8 text; convert it: pandas.read_parquet('a.csv').to_json(": b"PAR1\x15\x04\x15\xd0",
+    "an Arrow table, not UTF-8 text; convert it: pandas.read_feather('a.csv').to_json(": b"ARROW1\0\0",
+    "an Arrow table, not UTF-8 text; convert it: datasets.Dataset.from_file('a.csv')": b"\xff\xff\xff\xff\xf0\0",
 }
 
 

@@ -140,6 +140,17 @@ def test_packed_json_of_a_folder_and_what_is_not_read_of_it(tmp_path, capsys):
     assert "texts: not read: 1 .gz, 1 without a suffix (" in capsys.readouterr().err
 
 
+def test_a_folder_of_datasets_is_refused_for_its_table(tmp_path):
+    """As `save_to_disk` of Hugging Face's datasets writes it, with a stream of Arrow's."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk/state.json").write_text('{\n  "_split": null\n}')
+    table = pyarrow.table({"text": ["It is one."]})
+    with pyarrow.ipc.new_stream(tmp_path / "disk/data-00000-of-00001.arrow", table.schema) as stream:
+        stream.write_table(table)
+    message = r"data-00000-of-00001.arrow: an Arrow table, .*: datasets.Dataset.from_file\('data-.*.arrow'\).to_json"
+    refused(message, formatted, tmp_path, tmp_path / "disk")
+
+
 DATA = {
     "JSON: give --input_format=jsonl": "".join(json.dumps({"text": f"It is {n}."}) + "\n" for n in range(3)),
     "JSON: ": json.dumps([{"text": "It is one.", "n": [1, None]}] * 2, indent=1),

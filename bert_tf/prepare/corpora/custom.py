@@ -45,6 +45,7 @@ def _packed_too(*suffixes: str) -> tuple[str, ...]:
 
 # Suffixes. Files of the last kind are no running text; which, only --input_format says.
 _TABLE, _TEXT = ".parquet", _packed_too(".txt")
+_ARROW = ".arrow"  # what is refused with the way out, rather than the .json beside it that describes it
 _JSON, _JSON_LINES = _packed_too(".json"), _packed_too(".jsonl", ".ndjson")
 _MARKED_UP = _packed_too(".csv", ".tsv", ".xml", ".html", ".htm")
 
@@ -72,7 +73,7 @@ def find_inputs(names: Sequence[str]) -> list[Path]:
         path = Path(name)
         if path.is_dir():
             # Beside texts, .json describes them; alone, as C4 has it, it holds them.
-            kinds = (*_TEXT, *_JSON_LINES, _TABLE), _JSON
+            kinds = (*_TEXT, *_JSON_LINES, _TABLE), (_ARROW,), _JSON
             inside = next(filter(None, (text_files.find_text_files(path, kind) for kind in kinds)), [])
             remedy = "name the files themselves by --input_files if they have other suffixes"
             files += text_files.require_files(inside, path, ".txt, .jsonl or .parquet file", remedy=remedy)
