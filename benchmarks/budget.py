@@ -223,7 +223,8 @@ def _rows(finished: Finished) -> list[list[Any]]:
         if lines:
             judged = [[line[judge] for line in lines if judge in line] for judge in SCORES]
             scores = [mean_and_spread(values) if values else "-" for values in judged]
-            rows.append([name, *scores, len(lines), f"{lines[0]['updates']:,}"])
+            updates = sorted({line["updates"] for line in lines})  # several, if the cost was measured again
+            rows.append([name, *scores, len(lines), ", ".join(map("{:,}".format, updates))])
     return sorted(rows, key=lambda row: float(row[1].split()[0]))
 
 
