@@ -251,7 +251,7 @@ class FinetuningTask(Task):
         from bert_tf.run.checkpoint import STATE
 
         assert self.weights
-        run_folder = self.weights.folder.parents[1]
+        run_folder = self.weights.folder.resolve().parent.parent  # of / and . that is no error
         is_of_run = (self.weights.folder / STATE).is_file() and (run_folder / CONFIG).is_file()
         recorded = read_config(run_folder) if is_of_run else None
         if recorded is None:

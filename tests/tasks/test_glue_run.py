@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +87,16 @@ def test_rows_unlike_those_of_the_training_are_a_warning(finished, data, tmp_pat
     assert trained_job(data, tmp_path, [PREDICT], init_checkpoint=str(finished), max_seq_length=5).run()
     difference = rf"{finished} was trained with other rows (max_seq_length: 8 there, 5 now)"
     assert f"warning: {difference}; type what it was trained with" in capsys.readouterr().out
+
+
+def test_weights_in_the_current_folder_predict(finished, data, tmp_path, monkeypatch):
+    """By a short relative path, above which there is no folder of a run."""
+    shutil.copytree(max((finished / "checkpoints").iterdir()), tmp_path / "model")
+    monkeypatch.chdir(tmp_path)
+    for name in ("model", "bert_model.ckpt"):
+        assert trained_job(data, tmp_path / "out", [PREDICT], init_checkpoint=name).run()
+        monkeypatch.chdir(tmp_path / "model")
+    assert predictions(tmp_path / "out") == predictions(finished)
 
 
 def save_untrained(folder, data, task, task_file="task.json"):
