@@ -64,7 +64,9 @@ def main(argv: Sequence[str]) -> int:
     """`argv`: the program name, then log folder, number of ranks, and the rank's command line."""
     folder, num_ranks, command = Path(argv[1]), int(argv[2]), argv[3:]
     rank = rank_number(os.environ) if num_ranks > 1 else 0
-    if "SLURM_PROCID" in os.environ and "HOROVOD_GLOO_RENDEZVOUS_PORT" in os.environ:
+    # Ranks of horovodrun within a step of Slurm's have these variables, too, and their places from horovodrun.
+    is_in_step = {"SLURM_PROCID", "HOROVOD_GLOO_RENDEZVOUS_PORT"} <= os.environ.keys()
+    if is_in_step and "HOROVOD_RANK" not in os.environ:
         os.environ.update(slurm_place(os.environ))
     received: list[int] = []  # signals, also those that arrive before the rank is started
     for number in heeded(FORWARDED_SIGNALS):

@@ -75,6 +75,17 @@ def test_places_in_a_slurm_step(task, expected):
     assert place["HOROVOD_GLOO_RENDEZVOUS_ADDR"] == "10.0.0.1"
 
 
+def test_a_rank_of_horovodrun_keeps_its_place_in_a_slurm_step(tmp_path):
+    """As in salloc's own step, or in a container without srun that srun has started."""
+    names = ("SLURM_PROCID", "SLURM_NODEID", "SLURM_LOCALID", "SLURMD_NODENAME", "SLURM_LAUNCH_NODE_IPADDR")
+    step = dict(zip(names, ("0", "0", "0", "n", "10.0.0.1")), SLURM_STEP_TASKS_PER_NODE="1")
+    place = {"HOROVOD_RANK": "1", "HOROVOD_SIZE": "2", "HOROVOD_GLOO_RENDEZVOUS_PORT": "7"}
+    program = "import os; print(os.environ['HOROVOD_RANK'], 'of', os.environ['HOROVOD_SIZE'])"
+    command = [sys.executable, "-m", "bert_tf.launch.rank", str(tmp_path), "2", sys.executable, "-c", program]
+    subprocess.run(command, cwd=ROOT, env={**os.environ, **step, **place}, check=True)
+    assert (tmp_path / "rank_1.log").read_text() == "1 of 2\n"
+
+
 def test_the_interface_towards_another_host():
     """Gloo shall use it, and not the address of the host's own name."""
     assert slurm.interface_towards("127.0.0.1") == "lo"
