@@ -58,6 +58,10 @@ class LaunchEnvironment:
         other._started_at, other.signals = self._started_at, self.signals
         return other
 
+    def variables(self, defaults: Mapping[str, str]) -> dict[str, str]:
+        """The variables, and these where they are not set, or empty, which means the same."""
+        return {**self.environ, **{name: text for name, text in defaults.items() if not self.environ.get(name)}}
+
     def given(self, name: str) -> Any:
         """The value of a setting that a variable gives; None if none does."""
         return self._given.get(name)

@@ -113,6 +113,7 @@ CALLS = {
     "pretraining_budget": [
         ("0", "", r"error: hours \(position 1\) is '0': must be a number above 0"),
         ("24 mini", "", "precision = fp32; updates = follow from the rate, which is measured first"),
+        ("24 mini", "MASKED_LM_PROB=", "updates = follow from the rate, which is measured first"),
     ],
     "run_sub": [
         ("", "", run_sub(1, " 32 ", " 8 ")),
@@ -174,6 +175,7 @@ CALLS = {
         ("", "", "global_batch_size = 65536; effective_learning_rate = 0.00154; updates = 19531"),
         ("128 3.2e-5 true", "", "max_predictions_per_seq = 20; init_checkpoint = download/google_pretrained_weights/cased_L-12_H-768_A-12/bert_model.ckpt"),
         ("128", "INIT_CHECKPOINT=other", "init_checkpoint = other"),
+        ("128", "INIT_CHECKPOINT= DATASET=", "init_checkpoint = download/google_pretrained_weights/uncased_L-12_H-768_A-12/bert_model.ckpt"),
         ("8 1e-4 false fp16 true 16 300 200", "", "error: phase 1, .* warmup_steps=300 is more than num_train_steps=200"),
         ("", "", "note: .*L-12_H-768_A-12/bert_model.ckpt: there is no checkpoint"),
         ("", "INIT_CHECKPOINT=base", "note: no sets of data.*DATASET=pubmed_baseline, cased=False"),
