@@ -91,7 +91,7 @@ def test_busy_server_is_asked_again_when_it_says(server, tmp_path, waits):
     page = server.add("/file.bin", CONTENT)
     page.statuses = [
         (503, {"Retry-After": "7"}),
-        (429, {}),
+        (429, {"Retry-After": "soon"}),  # which says nothing
         (500, {}),
         (503, {"Retry-After": "Thu, 01 Jan 1970 00:00:00 GMT"}),
     ]

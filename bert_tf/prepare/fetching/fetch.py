@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Callable, TypeVar
 
 import requests
+from urllib3.exceptions import InvalidHeader
 from urllib3.util import Retry
 
 from bert_tf.base.errors import UserError
@@ -157,7 +158,7 @@ class Client:
                 return attempt()
             except requests.RequestException as error:
                 reason = _in_words(error)
-                asked_secs = None if error.response is None else Retry().get_retry_after(error.response.raw)
+                asked_secs = None if error.response is None else _asked_secs(error.response)
             # Compared with the most ever received, because a server may begin anew with each attempt.
             num_failures = 1 if progress_made() > most else num_failures + 1
             most = max(most, progress_made())
@@ -202,6 +203,13 @@ class Client:
                     bar.update(len(block))
                 file.flush()
                 os.fsync(file.fileno())
+
+
+def _asked_secs(response: requests.Response) -> float | None:
+    """The pause that a server asks for; None if it asks for none, or not as HTTP has it."""
+    with contextlib.suppress(InvalidHeader):
+        return Retry().get_retry_after(response.raw)
+    return None
 
 
 def _in_words(error: requests.RequestException) -> str:
