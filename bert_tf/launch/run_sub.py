@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import re
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bert_tf.base.errors import UserError
+from bert_tf.base.errors import MissingError, UserError
 from bert_tf.base.files import read_json_object, work_folder
 from bert_tf.base.machine.launchers import Start, slurm_count
 from bert_tf.base.signals import STOPPED_EXIT_CODE
@@ -59,7 +60,10 @@ class RunSub:
         environ["RESULTS_DIR"] = str(folder)
         if num_ranks > 1:
             environ.setdefault("LAUNCHER", "srun")
-        srun = launcher_command(Start(num_ranks, 0, environ))
+        start = Start(num_ranks, 0, environ)
+        with contextlib.suppress(MissingError):  # which stops a real run only, and is said below
+            start.check_launcher()
+        srun = launcher_command(start)
         show([f"+ bash scripts/run_pretraining_lamb_phase{phase}.sh {shlex.join(texts)}", f"srun = {shlex.join(srun)}"])
         run_folder = folder / f"phase_{phase}"
         before = newest_update(run_folder)

@@ -15,7 +15,8 @@ from bert_tf.base.machine import software
 from bert_tf.base.machine.launchers import Start
 from bert_tf.launch import pretraining, run_sub
 from bert_tf.launch.arguments import Typed
-from tests.launch.helpers import ROOT, VARIABLES, prepare
+from bert_tf.launch.environment import LaunchEnvironment
+from tests.launch.helpers import ROOT, VARIABLES, prepare, pretend_machine
 from tests.refusals import refused
 from tests.stand_ins import programs
 
@@ -115,6 +116,12 @@ def test_where_nothing_is_started(job, changed, code, said):
     output, errors = program.communicate(timeout=300)
     assert (program.returncode, errors.count("\n")) == (code, code // 2) and (errors or output).startswith(said)
     assert not Path(job["CALLS"]).exists() and not Path(job["RESULTS_DIR"]).exists()
+
+
+def test_a_launcher_that_is_not_there(job, monkeypatch):
+    pretend_machine(monkeypatch, tools=())
+    environment = LaunchEnvironment({**job, "CONTAINER_IMAGE": "", "LAUNCHER": "mpirun"})
+    refused("there is no mpirun on this machine's PATH", run_sub.RunSub(Typed((), ()), environment).launch)
 
 
 def test_a_container_needs_what_writes_the_report_outside_of_it(job, monkeypatch):
