@@ -137,7 +137,8 @@ def _json_records(path: Path, task: TextTask, columns: Sequence[str], unread: Un
     for line, content in json_objects(path):
         # Labels are not read to predict, and are no text.
         unread.add(content, {*columns, *_INDEX_COLUMNS, task.label_column or ""})
-        index = next((" ".join(str(content[name]).split()) for name in _INDEX_COLUMNS if name in content), None)
+        given = (content[name] for name in _INDEX_COLUMNS if content.get(name) is not None)
+        index = next((" ".join(str(value).split()) for value in given), None)
         yield Record(line, [*map(content.get, columns), index])
 
 
