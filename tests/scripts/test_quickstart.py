@@ -1,5 +1,6 @@
 """What the quickstart does with a user's own files; the set-up and the trainings are stand-ins."""
 
+import bz2
 import json
 import os
 import random
@@ -94,6 +95,16 @@ def test_a_users_files_are_checked_before_anything_is_made(checkout, option, con
     done = quickstart(checkout, option, checkout / "own")
     assert done.returncode == 2 and done.stderr.startswith("error: ") and "own" in done.stderr
     assert not (checkout / "calls").exists() and not list(checkout.glob("results/*/data"))
+
+
+@pytest.mark.parametrize("name", ["own.xml", "enwiki-latest-pages-articles1.xml-p1p41242.bz2"])
+def test_a_dump_is_known_by_its_name(checkout, name):
+    """A whole one, or a part as it is published; in this one is no article."""
+    dump = b"<mediawiki><page><title>A</title><ns>0</ns><redirect title='B'/></page></mediawiki>"
+    (checkout / name).write_bytes(bz2.compress(dump) if name.endswith(".bz2") else dump)
+    done = quickstart(checkout, "--corpus", checkout / name)
+    assert done.returncode == 2 and "no document is left of the input (num_read 1, " in done.stderr
+    assert "num_dropped_redirects 1" in done.stderr
 
 
 def test_a_results_folder_that_cannot_be_written(checkout):
