@@ -180,6 +180,14 @@ def test_own_labels_are_kept_beside_the_weights(data, tmp_path):
     refused(message, trained_job(data, nameless, (), task=OWN, files=dev).run)
 
 
+def test_a_run_goes_on_with_the_same_meaning_of_quotation_marks(data, tmp_path):
+    lines = [f'"{text}"\t{label}' for label, texts in enumerate((BAD, GOOD)) for text in texts]
+    (tmp_path / "train.tsv").write_text("\n".join(["text\tkind", *lines]))
+    of_file = dict(task=OWN, folder=tmp_path, training=settings(num_train_epochs=1.0))
+    assert job(data, tmp_path / "run", (TRAIN,), **of_file, quoting="csv").run()
+    refused("quoting: 'csv' there, None now", job(data, tmp_path / "run", (TRAIN,), **of_file).run)
+
+
 def test_relations_are_scored_without_the_class_of_none(data, tmp_path):
     metrics = pytest.importorskip("sklearn.metrics")
     task = find_task("ChemProt")

@@ -97,7 +97,8 @@ class GlueTask(FinetuningTask):
 
     def fixed(self) -> Facts:
         weights_C = self.class_weights_C
-        return {**super().fixed(), **({} if weights_C is None else {"class_weights": weights_C.tolist()})}
+        rows = {"quoting": self.quoting} if self.trains and self.quoting else {}  # files to predict have their own
+        return {**super().fixed(), **rows, **({} if weights_C is None else {"class_weights": weights_C.tolist()})}
 
     def meaning(self) -> Facts:
         task = self.task
