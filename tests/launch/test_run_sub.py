@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -62,9 +63,9 @@ def job(tmp_path):
     }
 
 
-def start(job, **variables):
+def start(job, script=ROOT / "run.sub", **variables):
     streams = dict(text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    return subprocess.Popen(["bash", str(ROOT / "run.sub")], env={**job, **variables}, **streams)
+    return subprocess.Popen(["bash", str(script)], env={**job, **variables}, **streams)
 
 
 def test_phase_2_takes_from_phase_1_what_is_not_typed(tmp_path):
@@ -106,7 +107,6 @@ def test_a_variable_of_another_name_for_the_same_is_refused(name, phase, meant):
     "changed, code, said",
     [
         ({"SLURM_JOB_ID": None}, 2, "error: this is no Slurm job; type BATCHSIZE=16 "),
-        ({"SLURM_SUBMIT_DIR": "/"}, 2, "error: / is not the checkout: type sbatch in the checkout"),
         ({"SLURM_NTASKS": ""}, 2, "error: sbatch lacks --ntasks-per-node"),
         ({"SLURM_JOB_ID": None, "SLURM_SUBMIT_DIR": None, "DRY_RUN": "1"}, 0, "+ bash scripts/run_pretraining_lamb_"),
     ],
@@ -116,6 +116,16 @@ def test_where_nothing_is_started(job, changed, code, said):
     output, errors = program.communicate(timeout=300)
     assert (program.returncode, errors.count("\n")) == (code, code // 2) and (errors or output).startswith(said)
     assert not Path(job["CALLS"]).exists() and not Path(job["RESULTS_DIR"]).exists()
+
+
+def test_the_checkout_is_that_of_the_script_or_where_sbatch_was_typed(job, tmp_path):
+    """Slurm runs a copy; a shell of salloc's may have been asked for in another folder, or in another checkout."""
+    copy = shutil.copy(ROOT / "run.sub", tmp_path / "slurm_script")
+    for script, folder, code in ((copy, "/", 2), (copy, str(ROOT), 0), (ROOT / "run.sub", "/", 0)):
+        program = start(job, script, SLURM_SUBMIT_DIR=folder, DRY_RUN="1")
+        _, errors = program.communicate(timeout=300)
+        assert program.returncode == code, errors
+        assert errors == ("error: / is not the checkout: type sbatch in the checkout\n" if code else "")
 
 
 def test_a_launcher_that_is_not_there(job, monkeypatch):
