@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tqdm import tqdm
 
 from bert_tf.base.progress import Progress
@@ -95,9 +96,10 @@ class TensorBoard:
 
     def write(self, split: str, update: int, metrics: dict[str, Any]) -> None:
         writer = self._writer(split)
-        # Pinned to the host: a summary must not wait for a device or use its memory.
-        with writer.as_default(step=update), tf.device("CPU:0"):
+        # Pinned to the host: a summary must not wait for a device or use its memory. The numbers are NumPy's, because
+        # TensorFlow keeps what it makes of each of Python's numbers for the life of the process.
+        with writer.as_default(step=np.int64(update)), tf.device("CPU:0"):
             for name, value in metrics.items():
                 if isinstance(value, (int, float)):
-                    tf.summary.scalar(name, value)
+                    tf.summary.scalar(name, np.float32(value))
         writer.flush()

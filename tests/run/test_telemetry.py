@@ -22,6 +22,7 @@ from bert_tf.bert_config import BertConfig
 from bert_tf.memory.plan import Workload
 from bert_tf.run import gpus
 from bert_tf.run.gpus import peak_tflops
+from bert_tf.run.sinks import TensorBoard
 from bert_tf.run.telemetry import Telemetry
 
 TRAIN = dict(batches_consumed=10, total_loss=9.5, mlm_loss=8.8, nsp_loss=0.7, mlm_accuracy=0.125, nsp_accuracy=0.5)
@@ -149,6 +150,13 @@ def test_tensorboard_has_the_same_numbers(tmp_path):
     for name in TRAIN:
         assert train[20, name] == pytest.approx(TRAIN[name])
     assert evaluation[20, "masked_lm_loss"] == pytest.approx(5.5)
+
+
+def test_nothing_is_kept_of_the_numbers_that_tensorboard_gets(tmp_path):
+    numbers = [float("12.345678"), int("123456789")]
+    before = list(map(sys.getrefcount, numbers))
+    TensorBoard(tmp_path).write("train", numbers[1], {"total_loss": numbers[0]})
+    assert list(map(sys.getrefcount, numbers)) == before
 
 
 def test_dllogger_lines_have_its_fields_and_nvidias_names(tmp_path):
