@@ -6,6 +6,7 @@ import functools
 import hashlib
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Callable
 
 import numpy as np
@@ -19,7 +20,7 @@ from bert_tf.batches.masking import MaskingRules
 from bert_tf.batches.token_set import TokenSet
 from bert_tf.records.manifest import sample_sha256
 from bert_tf.records.schema import RecordSchema
-from bert_tf.records.shard import RecordFile, describe, index_path, load_index
+from bert_tf.records.shard import RecordFile, RecordIndex, describe, index_path, load_index
 from bert_tf.records.token_file import TOKENS_SUFFIX
 
 # Read at three places of a shard: more than a record has, so that the checksum of one is among them.
@@ -55,11 +56,15 @@ class RecordSet(InstanceSet):
         super().__init__(patterns, argument)
         has_all = all(index_path(path).exists() for path in self.files)
         progress = Progress(self.files, unit="shards", description="making indexes", disable=has_all)
-        indexes = [load_index(path) for path in progress]
-        self.copies = [[index.num_records for index in indexes]]
-        # Those that could not be stored beside their shards. The others are opened when needed.
-        self._unstored = {path: index for path, index in zip(self.files, indexes) if not index.is_stored}
-        schemas = [(path, describe(path)) for path, index in zip(self.files, indexes) if index.num_records]
+        sizes: list[int] = []
+        self._unstored: dict[Path, RecordIndex] = {}  # those that could not be stored beside their shards
+        for path in progress:  # one index at a time: all together may be too many open files
+            index = load_index(path)
+            sizes.append(index.num_records)
+            if not index.is_stored:
+                self._unstored[path] = index
+        self.copies = [sizes]
+        schemas = [(path, describe(path)) for path, size in zip(self.files, sizes) if size]
         if not schemas:
             raise UserError(f"the {len(self.files)} shard(s) of --{argument} hold no record; prepare the data again")
         first, self.schema = schemas[0]

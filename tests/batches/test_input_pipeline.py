@@ -1,6 +1,7 @@
 import errno
 import hashlib
 import itertools
+import os
 from collections import Counter
 from types import SimpleNamespace
 from unittest import mock
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.batches import data_sets
 from bert_tf.batches.batches import evaluation_batches, training_batches
 from bert_tf.batches.data_order import GlobalOrder
 from bert_tf.batches.data_sets import RecordSet, open_instances
@@ -371,3 +373,16 @@ def test_indexes_that_cannot_be_stored_serve_all_the_same(tmp_path, monkeypatch)
     monkeypatch.setattr(shards, "write_index", mock.Mock(side_effect=OSError(errno.EROFS, "Read-only file system")))
     assert RecordSet(str(folder / "training"), "input_files").fingerprint(with_lengths=True) == expected
     assert len(updates(folder, 3, True)) == 3 and not list((folder / "training").glob("*.index"))
+
+
+def test_indexes_are_not_open_all_at_once(tmp_path, monkeypatch):
+    """With over a thousand shards these would be more than the usual limit of open files."""
+    folder, num_open = write_dataset(tmp_path / "data", shards=(3,) * 20), []
+
+    def load(path):
+        num_open.append(len(os.listdir("/dev/fd")))
+        return load_index(path)
+
+    monkeypatch.setattr(data_sets, "load_index", load)
+    assert RecordSet(str(folder / "training"), "input_files").copies == [[3] * 20]
+    assert max(num_open) - num_open[0] < 5
