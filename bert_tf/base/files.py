@@ -45,10 +45,16 @@ def work_folder() -> Path:
 
 
 def sync(path: Path) -> None:
-    """Waits until a file's bytes, or the renames inside a folder, are on the disk."""
+    """Waits until a file's bytes, or the renames inside a folder, are on the disk.
+
+    Some file systems cannot do so for a folder, as VirtualBox's shared folders and OrangeFS; there it does nothing.
+    """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL or not path.is_dir():
+            raise
     finally:
         os.close(descriptor)
 

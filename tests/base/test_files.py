@@ -6,6 +6,7 @@ import errno
 import gzip
 import os
 import re
+import stat
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,22 @@ def test_what_fails_leaves_the_old_file_and_nothing_else(tmp_path, error):
     if isinstance(error, OSError):
         said = f"{path} cannot be written (No space left on device); make room"
         assert str(as_user_error(raised.value)).startswith(said)
+
+
+def test_where_folders_cannot_be_synced_files_are(tmp_path, monkeypatch):
+    """As in VirtualBox's shared folders: fsync of a folder is an invalid argument there."""
+    synced = []
+
+    def fsync_files(descriptor):
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        synced.append(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync_files)
+    files.write_text(tmp_path / "file", "x")
+    with files.atomic_folder(tmp_path / "folder") as folder:
+        (folder / "inside").write_text("x")
+    assert len(synced) == 2
 
 
 def test_only_files_are_replaced(tmp_path):
