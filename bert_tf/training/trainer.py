@@ -256,12 +256,12 @@ class Trainer:
             # Timed, so that a device whose memory is too small reports that now.
             update = self._step.agree(self._split_again(features), batch_number, **{**options, "is_timed": True})
             sums: GradientSums | None = None
-            try:
-                with self._workers.keep_alive():
+            with self._workers.keep_alive():
+                try:
                     sums = self._step.sum_gradients(update)
-            except OutOfMemoryError:
-                if self._split.micro_batch_size == 1:
-                    raise
+                except OutOfMemoryError:  # an error that leaves `keep_alive` ends all ranks
+                    if self._split.micro_batch_size == 1:
+                        raise
             if not self._workers.gather(np.array([sums is None], np.float64)).any():
                 self._num_trials -= 1
                 assert sums

@@ -1,5 +1,6 @@
 """The trainer: checkpoints written while it goes on, the time limit, halving; what it needs of the machine."""
 
+import contextlib
 import itertools
 import os
 import threading
@@ -269,6 +270,28 @@ def test_a_shortage_on_one_rank_halves_it_on_all(monkeypatch, tmp_path):
     assert workers.num_asked == 1 + TRIAL_UPDATES
     made._make_update(rows_of(global_batch(), 0, 1, 4), TRIAL_UPDATES)
     assert workers.num_asked == 1 + TRIAL_UPDATES, "ranks compare notes in the first updates only"
+
+
+def test_a_shortage_does_not_leave_keep_alive_as_an_error_while_there_is_a_half(monkeypatch, tmp_path):
+    """It would end the other ranks."""
+    workers, left = Workers(), []
+
+    @contextlib.contextmanager
+    def keep_alive():
+        try:
+            yield
+        except UserError:
+            left.append(made._split.micro_batch_size)
+            raise
+
+    monkeypatch.setattr(workers, "keep_alive", keep_alive)
+    for largest, expected in ((2, []), (0, [1])):
+        step, *_ = begin()
+        limit_memory(monkeypatch, step, largest)
+        made, _ = halving(monkeypatch, tmp_path / str(largest), step, 4, workers)
+        with contextlib.nullcontext() if largest else pytest.raises(UserError, match="with a micro-batch of 1 "):
+            made._make_update(rows_of(global_batch(), 0, 1, 4), 0)
+        assert left == expected
 
 
 # --- What the backend has to say of a step --------------------------------------------------------
