@@ -61,17 +61,19 @@ def describe_divergence(
 
     Args:
       norms_V: norms of the last update's gradients, by variable.
-      records: those of its global batch.
+      records: those of its global batch; none of a fine-tuning, whose updates cannot be replayed either.
     """
     bad = first_non_finite(state.model.trainable_variables, norms_V)
     more = f" and {len(records) - _NAMED_RECORDS} more ranges" if len(records) > _NAMED_RECORDS else ""
+    named = replayed = ""
+    if records:
+        named = f"; its records (file, number in it): {', '.join(records[:_NAMED_RECORDS])}{more}"
+        replayed = f"--replay_update={state.updates_applied + 1} examines that update; "
     saved, _ = checkpoints.newest_sound()
     sound = f"{saved.name} is sound" if saved else "there is no sound checkpoint"
     return (
         f"{max_skips(state.loss_scale)} updates in a row had a non-finite gradient, so nothing is learned any more; "
         f"the last one was global batch {state.batches_consumed - 1}, not finite first in "
-        f"{bad or 'no single variable, but the sum of their squares'}; its records (file, number in it): "
-        f"{', '.join(records[:_NAMED_RECORDS]) or 'unknown'}{more}; {sound}. --replay_update="
-        f"{state.updates_applied + 1} examines that update; a lower learning rate, a longer warm-up or "
-        "--precision=fp32 may help"
+        f"{bad or 'no single variable, but the sum of their squares'}{named}; {sound}. {replayed}a lower learning "
+        "rate, a longer warm-up or --precision=fp32 may help"
     )

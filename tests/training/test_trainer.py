@@ -25,6 +25,7 @@ from bert_tf.run.statistics import UpdateResult
 from bert_tf.run.telemetry import Telemetry
 from bert_tf.settings.training import BatchSplit, TrainingConfig
 from bert_tf.training import trainer
+from bert_tf.training.record import describe_divergence
 from bert_tf.training.step import GradientSums
 from bert_tf.training.trainer import Trainer, Training
 from tests.jobs import events
@@ -292,6 +293,23 @@ def test_a_shortage_does_not_leave_keep_alive_as_an_error_while_there_is_a_half(
         with contextlib.nullcontext() if largest else pytest.raises(UserError, match="with a micro-batch of 1 "):
             made._make_update(rows_of(global_batch(), 0, 1, 4), 0)
         assert left == expected
+
+
+# --- Why a run gives up ---------------------------------------------------------------------------
+
+
+def test_only_where_records_are_known_a_divergence_names_them_and_the_replay(tmp_path):
+    """Fine-tuning has neither; its programs would refuse the flag."""
+    model = types.SimpleNamespace(trainable_variables=[tf.Variable([0.0], name="weight")])
+    state = types.SimpleNamespace(
+        model=model, loss_scale=LossScale(enabled=False), batches_consumed=9, updates_applied=5
+    )
+    checkpoints = CheckpointFolder(tmp_path, keep=1, vocab_size=1, companions={})
+    norms, end = np.array([np.nan]), "there is no sound checkpoint. {}a lower learning rate, "
+    said = describe_divergence(state, norms, [], checkpoints)
+    assert "weight (1 of 1 variables); " + end.format("") in said
+    said = describe_divergence(state, norms, ["a 1 to 64"], checkpoints)
+    assert ": a 1 to 64; " + end.format("--replay_update=6 examines that update; ") in said
 
 
 # --- What the backend has to say of a step --------------------------------------------------------
