@@ -77,7 +77,8 @@ class CheckpointFolder:
         return Snapshot(update, copies, dict(state, updates_applied=update))
 
     def write(self, snapshot: Snapshot) -> Path:
-        """Writes a checkpoint, then deletes the oldest ones. May run in any thread, but only in one at a time.
+        """Writes a checkpoint, then deletes the oldest ones as far as it can. May run in any thread, but only in one at
+        a time.
 
         An existing sound checkpoint of the same update is kept: training continues from it in the same way. (This
         happens to a run that was resumed from it and has only skipped updates since.)
@@ -93,7 +94,8 @@ class CheckpointFolder:
                 self._write(partial, snapshot)
         best = checkpoint_path(self.folder, find_best(self.folder) or snapshot.update)
         for old in [path for path in self.finished()[: -self._keep] if path not in (best, final)]:
-            remove_folder(old)
+            with contextlib.suppress(OSError):  # tried again after the next checkpoint
+                remove_folder(old)
         return final
 
     def finished(self) -> list[Path]:

@@ -1,3 +1,4 @@
+import errno
 import os
 from unittest import mock
 
@@ -68,6 +69,23 @@ def test_newest_are_kept_and_a_save_that_fails_leaves_them(tmp_path, monkeypatch
         monkeypatch.undo()
     assert [path.name for path in checkpoints.finished()] == kept == sorted(os.listdir(tmp_path / "checkpoints"))
     assert not find_damage(checkpoints.finished()[-1])
+
+
+def test_an_old_one_that_cannot_be_deleted_is_deleted_later(tmp_path, monkeypatch):
+    """As while another program of Windows looks into the folder."""
+    model, checkpoints, rename = PretrainingModel(CONFIG), folder(tmp_path, keep=1), os.rename
+    old = checkpoints.save(5, model.variables, {})
+
+    def refuse_old(source, target):
+        if source == old:
+            raise PermissionError(errno.EACCES, "Permission denied", str(source))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", refuse_old)
+    new = checkpoints.save(10, model.variables, {})
+    assert checkpoints.finished() == [old, new] and not find_damage(old)
+    monkeypatch.undo()
+    assert [checkpoints.save(15, model.variables, {})] == checkpoints.finished()
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "remove", "cut manifest", "other manifest"])
