@@ -6,8 +6,8 @@ Departures from the textbook encoder, none of which changes the result:
 * the word-embedding table is padded to a multiple of 8 rows; the extra rows are zero, get no gradient
   and are never written to a file;
 * 1/sqrt(head size) scales the query, not the scores.
-Not used: Keras' Dropout (it keeps generator state) and its mixed-precision policy (we cast at the
-matmuls; parameters stay float32).
+Not used: Keras' Dropout (it keeps generator state) and its mixed-precision policy, also where a
+program sets one for its own layers (we cast at the matmuls; parameters stay float32).
 
 Packed rows hold several instances (`packing`): `instance_numbers`, in place of `input_mask`, restrict
 attention to a token's own instance; `position_ids` number the positions within each instance, and
@@ -46,8 +46,8 @@ class BertLayer(keras.layers.Layer):
     """Base class that names variables as Google does; Keras would prefix them with the layers' names."""
 
     def __init__(self, config: BertConfig, backend: Plain, seed: int, name: str):
-        # Keras would cast bfloat16 inputs back to float32.
-        super().__init__(name=name, autocast=False)
+        # Whatever policy a program has set. Keras would cast bfloat16 inputs back to float32.
+        super().__init__(name=name, dtype="float32", autocast=False)
         self.config, self.backend, self.seed = config, backend, seed
 
     def _weight(self, name: str, shape: list[int], num_zero_rows: int = 0) -> tf.Variable:
@@ -215,7 +215,7 @@ class BertEncoder(keras.Model):
     """
 
     def __init__(self, config: BertConfig, backend: Plain | None = None, seed: int = 0, *, has_pooler: bool = True):
-        super().__init__(name="bert", autocast=False)
+        super().__init__(name="bert", dtype="float32", autocast=False)
         backend = backend or Plain()
         self.config, self.backend, self.weight_copies = config, backend, WeightCopies(backend)
         self.embeddings = Embeddings(config, backend, seed)

@@ -77,3 +77,18 @@ def test_usable_as_keras_model_summary_functional_and_saved(tmp_path):
     answers = loaded.signatures["serving_default"](**features).values()
     pooled = next(answer for answer in answers if answer.shape == expected[1].shape)
     np.testing.assert_allclose(pooled, expected[1], atol=1e-6)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "float64"])
+def test_a_policy_of_keras_is_that_of_other_layers(policy):
+    features = make_features()
+    expected = BertEncoder(CONFIG)(features)
+    keras.mixed_precision.set_global_policy(policy)
+    try:
+        encoder = BertEncoder(CONFIG)
+        given = encoder(features)
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+    assert {each.dtype for each in (*given, *encoder.variables)} == {tf.float32}
+    for seen, right in zip(given, expected):
+        np.testing.assert_array_equal(seen, right)
