@@ -19,7 +19,8 @@ chosen positions, V vocabulary, K instances of a packed row.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from bert_tf.base.tensorflow import keras, tf
 from bert_tf.bert_config import BertConfig
@@ -202,6 +203,7 @@ def first_positions(features: Features) -> tf.Tensor:
     return tf.zeros([tf.shape(features["input_ids"])[0], 1], tf.int64)
 
 
+@keras.utils.register_keras_serializable("bert_tf")
 class BertEncoder(keras.Model):
     """The encoder. call({"input_ids", "input_mask", "segment_ids"} int32 [B, S], dropout=None) ->
     (sequence [B, S, H], pooled [B, H]) in the compute type. S must be static, and with dropout B too.
@@ -225,6 +227,22 @@ class BertEncoder(keras.Model):
         ]
         if has_pooler:
             self.pooler = Pooler(config, backend, seed)
+        self.built = True  # for Keras, which otherwise builds it from shapes alone
+
+    def get_config(self) -> dict[str, Any]:
+        """By which Keras copies and loads it, as an encoder that computes in the default way, whatever its backend."""
+        return {
+            "config": self.config.to_dict(),
+            "has_pooler": hasattr(self, "pooler"),
+            "trainable": [each.trainable for each in (self, *self.layers)],
+        }
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], custom_objects: object = None) -> BertEncoder:
+        encoder = cls(BertConfig.from_dict(config["config"]), has_pooler=config["has_pooler"])
+        for part, is_trainable in zip((encoder, *encoder.layers), config["trainable"]):
+            part.trainable = is_trainable
+        return encoder
 
     def copy_weights(self) -> Copies:
         """Copies of the weights, for `weight_copies.in_use` within an update."""

@@ -252,6 +252,7 @@ class _MomentsOptimizer(_BertOptimizer):
         return update
 
 
+@keras.utils.register_keras_serializable("bert_tf")
 class NVLAMB(_MomentsOptimizer):
     """The optimizer of the large-batch recipe; the module's docstring describes this variant of LAMB.
 
@@ -268,6 +269,7 @@ class NVLAMB(_MomentsOptimizer):
         return "moments", self.adapt_excluded or not excluded
 
 
+@keras.utils.register_keras_serializable("bert_tf")
 class AdamW(_MomentsOptimizer):
     """BERT's Adam with decoupled decay; see the module's docstring for `bias_correction`."""
 
@@ -281,6 +283,7 @@ class AdamW(_MomentsOptimizer):
         return "rate" if self.bias_correction else "none", False
 
 
+@keras.utils.register_keras_serializable("bert_tf")
 class LARS(_BertOptimizer):
     """Momentum with a layer-wise learning rate. Arguments: those of the base class and of `lars_update`.
 

@@ -15,6 +15,7 @@ def check_range(high: float, is_open: bool, **values: float) -> None:
             raise ValueError(f"{name}={value}: must lie in {'(' if is_open else '['}0, {high:g})")
 
 
+@keras.utils.register_keras_serializable("bert_tf")
 class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up, then peak * ((total - t) / (total - decay_start))^power; t is the number of updates applied.
 

@@ -8,6 +8,8 @@ from bert_tf.base.tensorflow import keras
 from bert_tf.model.backends import make_backend
 from bert_tf.model.encoder import BertEncoder, first_positions
 from bert_tf.model.randomness import DropoutKey, update_key
+from bert_tf.optimizer.keras_optimizers import NVLAMB
+from bert_tf.optimizer.schedule import WarmupPolynomialDecay
 from tests.small_models import small_config
 
 CONFIG = small_config(layers=1, positions=24)
@@ -77,6 +79,26 @@ def test_usable_as_keras_model_summary_functional_and_saved(tmp_path):
     answers = loaded.signatures["serving_default"](**features).values()
     pooled = next(answer for answer in answers if answer.shape == expected[1].shape)
     np.testing.assert_allclose(pooled, expected[1], atol=1e-6)
+
+
+def test_a_model_that_keras_saves_goes_on_when_loaded(tmp_path):
+    features = {each: make_features()[each] for each in ("input_ids", "input_mask", "segment_ids")}
+    inputs = {each: keras.Input([16], dtype=tf.int32, name=each) for each in features}
+    encoder = BertEncoder(CONFIG)
+    encoder.summary(print_fn=lambda line: None)
+    encoder.encoder_layers[0].trainable = False
+    model = keras.Model(inputs, keras.layers.Dense(2)(encoder(inputs)[1]))
+    model.compile(NVLAMB(WarmupPolynomialDecay(1e-2, 1, 9), compiled=False), "mse")
+    targets = tf.ones([4, 2])
+    model.train_on_batch(features, targets)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    encoder.trainable = False
+    copy = keras.models.clone_model(model)
+    assert [type(each.layers[-2]) for each in (loaded, copy)] == [BertEncoder] * 2
+    assert not copy.layers[-2].trainable_variables
+    for _ in range(2):
+        assert loaded.train_on_batch(features, targets) == model.train_on_batch(features, targets)
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "float64"])
