@@ -51,6 +51,7 @@ def from_pretrained(
     vocab_file: str | Path | None = None,
     do_lower_case: bool | None = None,
     strip_accents: bool | None = None,
+    name: str = "bert",
 ) -> Pretrained:
     """The encoder and tokenizer from a run folder or checkpoint of ours, from a checkpoint of Google's or NVIDIA's, or
     from a Hugging Face folder.
@@ -59,6 +60,7 @@ def from_pretrained(
       folder: like ``--init_checkpoint``.
       vocab_file: the vocabulary, if there is none beside the weights.
       do_lower_case, strip_accents: None: as the folder says, else as the vocabulary suggests, with a warning.
+      name: Keras' name of the encoder; a model of Keras that holds two needs two.
 
     Raises:
       UserError: something is missing, damaged, or belongs to another architecture.
@@ -66,7 +68,7 @@ def from_pretrained(
     weights = find_weights(folder, "folder")
     config = own_config(weights)
     tokenizer, assumed = choose_tokenizer(vocab_file, CasingFlags(do_lower_case, strip_accents), config, weights)
-    encoder = BertEncoder(config)
+    encoder = BertEncoder(config, name=name)
     check_encoder(
         weights, named_variables(encoder.variables), "name other weights, or put their own configuration beside them"
     )

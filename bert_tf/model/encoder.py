@@ -214,10 +214,19 @@ class BertEncoder(keras.Model):
       backend: how it computes, from `backends.make_backend`; by default as a plain graph, in float32.
       seed: the initial weights are a function of the seed and of each variable's name.
       has_pooler: without one, only the states can be asked for.
+      name: Keras' name of the model, which no variable has.
     """
 
-    def __init__(self, config: BertConfig, backend: Plain | None = None, seed: int = 0, *, has_pooler: bool = True):
-        super().__init__(name="bert", dtype="float32", autocast=False)
+    def __init__(
+        self,
+        config: BertConfig,
+        backend: Plain | None = None,
+        seed: int = 0,
+        *,
+        has_pooler: bool = True,
+        name: str = "bert",
+    ):
+        super().__init__(name=name, dtype="float32", autocast=False)
         backend = backend or Plain()
         self.config, self.backend, self.weight_copies = config, backend, WeightCopies(backend)
         self.embeddings = Embeddings(config, backend, seed)
@@ -232,6 +241,7 @@ class BertEncoder(keras.Model):
     def get_config(self) -> dict[str, Any]:
         """By which Keras copies and loads it, as an encoder that computes in the default way, whatever its backend."""
         return {
+            "name": self.name,
             "config": self.config.to_dict(),
             "has_pooler": hasattr(self, "pooler"),
             "trainable": [each.trainable for each in (self, *self.layers)],
@@ -239,7 +249,7 @@ class BertEncoder(keras.Model):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], custom_objects: object = None) -> BertEncoder:
-        encoder = cls(BertConfig.from_dict(config["config"]), has_pooler=config["has_pooler"])
+        encoder = cls(BertConfig.from_dict(config["config"]), has_pooler=config["has_pooler"], name=config["name"])
         for part, is_trainable in zip((encoder, *encoder.layers), config["trainable"]):
             part.trainable = is_trainable
         return encoder

@@ -12,6 +12,7 @@ import pytest
 from tokenizers import pre_tokenizers
 
 import bert_tf
+from bert_tf.base.tensorflow import keras
 from bert_tf.interchange.export import export
 from bert_tf.interchange.initialise import (
     choose_config,
@@ -329,6 +330,16 @@ def encoder(tmp_path):
     folder = write_tf1(tmp_path, random_values(published_names(2)))
     write_pieces(folder / "vocab.txt", *PIECES)
     return folder
+
+
+def test_two_encoders_in_a_model_of_keras(encoder, tmp_path):
+    both = [bert_tf.from_pretrained(encoder, name=name) for name in ("question", "answer")]
+    inputs = {each: keras.Input([8], dtype="int32", name=each) for each in ("input_ids", "input_mask", "segment_ids")}
+    features = both[0].features(["the cat sat."], 8)
+    model = keras.Model(inputs, keras.layers.Dot(1)([bert.encoder(inputs)[1] for bert in both]))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras", compile=False)
+    np.testing.assert_array_equal(loaded(features), model(features))
 
 
 def test_features_and_numbers(encoder):
