@@ -33,6 +33,7 @@ def paragraphs_of(markup: str) -> list[str]:
         ("If <math>x + 1</math> is <math>\\frac{a}{b}</math> then.", "If x + 1 is then."),
         ("First line\nsame paragraph.", "First line same paragraph."),
         ("这是-{zh-hans:计算机; zh-hant:電腦}-。", "这是计算机。"),
+        ("-{zh-hans:{{lang|en|A}}-1; zh-hant:甲}-好。-{sr-el: beše; sr-ec: беше}-", "A-1好。beše"),
         ("-{T|標題}-他叫-{于}-。-{H|zh-cn:甲}-", "他叫于。"),
         ("[[文件:a.jpg|thumb|图]]北京。[[分类:城市]]", "北京。"),
         # Links, brackets and signs inside of templates.

@@ -91,10 +91,10 @@ _REFERENCE_SECTIONS = frozenset(
 # The end of a list item that the next one continues ("a;", "b; and", "c.").
 _CONTINUED = re.compile(r"[;；](?: ?[^\W\d_]{1,5})?$|[,，、](?: (?:and|or))?$")
 
-# Chinese: "-{zh-hans:计算机; zh-hant:電腦}-" has a form for each script and region, "-{T|...}-"
-# changes what is shown elsewhere, "-{...}-" alone only protects its content.
+# "-{zh-hans:计算机; zh-hant:電腦}-" has a form for each script and region, "-{T|...}-" changes what is shown elsewhere,
+# "-{...}-" alone only protects its content. Languages other than Chinese have them, too: "-{sr-ec:беше; sr-el:beše}-".
 _VARIANTS = re.compile(r"-\{(?:([^{}|]*)\|)?([^{}]*)\}-")
-_VARIANT = re.compile(r"(?:^|;)\s*(zh(?:-\w+)?)\s*:\s*([^;]*)")
+_VARIANT = re.compile(r"(?:^|;)\s*(zh(?:-\w+)?|(?:ban|crh|gan|iu|kk|ku|mni|sh|shi|sr|tg|tly|uz|wuu)-\w+)\s*:\s*([^;]*)")
 _VARIANT_ORDER = ("zh-hans", "zh-cn", "zh", "zh-sg", "zh-my", "zh-hant", "zh-tw", "zh-hk", "zh-mo")
 _SILENT_FLAGS = frozenset("TH-")
 
@@ -223,7 +223,7 @@ def _render_variants(match: re.Match[str]) -> str:
     if _SILENT_FLAGS & set(flags.upper()) and not flags.lower().startswith("zh"):
         return ""
     forms = dict(_VARIANT.findall(content))
-    return next((forms[variant].strip() for variant in _VARIANT_ORDER if variant in forms), content)
+    return next((forms[variant].strip() for variant in (*_VARIANT_ORDER, *forms) if variant in forms), content)
 
 
 def unescape(text: str) -> str:
@@ -344,4 +344,5 @@ def paragraphs_of(wikitext: str, removed: Removed, namespaces: Namespaces = KNOW
     text = _NOWIKI.sub(lambda match: re.sub(r"[\[\]{}|<>'=]", lambda c: f"&#{ord(c[0])};", match[1]), text)
     text = _without_elements(text, removed)
     text = _without_brackets(_VARIANTS.sub(_render_variants, text), removed, namespaces)
+    text = _VARIANTS.sub(_render_variants, text)  # those around templates
     return list(_passages(_without_inline_markup(text), removed))
