@@ -61,6 +61,20 @@ def test_book_is_one_line_without_the_distributor(tmp_path, encoding, stated, ne
     assert line_of(tmp_path / "a.txt") == LINE
 
 
+def test_heads_in_other_words(tmp_path):
+    head = "***START OF THE PROJECT GUTENBERG EBOOK THINGS, VOLUME\nI, JANUARY 1916***"
+    for start in (
+        "E-text prepared by Nobody",
+        "This eBook was produced by Nobody",
+        "This etext was prepared by Nobody",
+    ):
+        note = "[Transcriber's Notes: the spelling\nwas kept.]"
+        write(
+            tmp_path / "a.txt", f"{head}\n\n\n{start}\n\n{note}\n\nI\n\nIt was dark.\n\n{head.replace('START', 'END')}"
+        )
+        assert line_of(tmp_path / "a.txt") == "I  It was dark."
+
+
 @pytest.mark.parametrize(
     "text,line",
     [

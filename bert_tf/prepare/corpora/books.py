@@ -19,12 +19,14 @@ _END = re.compile(
 )
 # A paragraph between the header and the book that credits the makers of the electronic text.
 _CREDITS = re.compile(
-    r"(produced|transcribed|e-?text prepared|scanned|digitized|html version)\b.{0,40}\b(by|from)\b", re.IGNORECASE
+    r"(this (e-?text|e-?book) (was|is) )?"
+    r"(produced|prepared|transcribed|e-?text prepared|scanned|digitized|html version)\b.{0,40}\b(by|from)\b",
+    re.IGNORECASE,
 )
 # Transcribers' marks for italics (also within a word: "21_st_"), and their notes on pictures and on
 # their own work.
 _EMPHASIS = re.compile(r"(?<![\w_])_([^_]{1,400}?)_(?!_)|(?<!_)_([^_]{1,400}?)_(?![\w_])")
-_NOTE = re.compile(r"\[(?:Illustration|Transcriber['’]s Note|Project Gutenberg)\b[^\]]{0,500}\]", re.IGNORECASE)
+_NOTE = re.compile(r"\[(?:Illustration|Transcriber['’]s Notes?|Project Gutenberg)\b[^\]]{0,500}\]", re.IGNORECASE)
 # After a dash or hyphen a line break does not become a space ("summer-" / "cloud"), except in "summer-" / "and winter".
 _UNSPACED_BREAK = re.compile(r"(?<=--)\n(?=\S)|(?<=[^\W\d_]-)\n(?!(?:and|or|to)\b)(?=[a-z])")
 _DISTRIBUTOR = re.compile("project gutenberg", re.IGNORECASE)
@@ -57,6 +59,8 @@ def clean(name: str | Path, read_lines: Callable[[Path], Iterable[str]] = text_f
     path = Path(name)
     lines = text_files.document_lines(path, read_lines(path))
     first = next((number + 1 for number, line in enumerate(lines[:_MAX_HEAD_LINES]) if _START.search(line)), 0)
+    if 0 < first < len(lines) and not lines[first - 1].endswith("*") and lines[first].endswith("***"):
+        first += 1  # the mark of a long title takes two lines
     last = next((number for number in range(first, len(lines)) if _END.match(lines[number])), len(lines))
     paragraphs = list(text_files.blank_line_separated(path, lines[first:last]))
     if first and paragraphs and _CREDITS.match(paragraphs[0]):
