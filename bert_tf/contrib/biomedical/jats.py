@@ -25,7 +25,7 @@ _ENGLISH = ("en", "eng")
 _NOTICES = frozenset({"addendum", "correction", "expression-of-concern", "partial-retraction", "retraction"})
 # Abstracts that repeat the article's own in fewer words, or are pictures.
 _OTHER_ABSTRACTS = frozenset(
-    "ascii graphical highlights precis short stereochemical teaser toc video web-summary".split()
+    "ascii author-highlights graphical highlights precis short stereochemical teaser toc video web-summary".split()
 )
 _ENTITIES = {name[:-1]: text for name, text in html.entities.html5.items() if name.endswith(";")}
 
@@ -72,6 +72,10 @@ def license_group(text: str) -> str:
 def _name(element: ElementTree.Element) -> str:
     tag = element.tag
     return tag.rpartition("}")[2] if tag[0] == "{" else tag
+
+
+def _is_english(element: ElementTree.Element) -> bool:
+    return element.get(_LANGUAGE, "en").lower().partition("-")[0] in _ENGLISH
 
 
 def _group_of(article: ElementTree.Element) -> str:
@@ -162,7 +166,7 @@ def _captions_in(element: ElementTree.Element) -> list[str]:
 def _clean_article(
     article: ElementTree.Element, *, group: str, groups: Collection[str], captions: bool
 ) -> Document | Dropped:
-    if article.get(_LANGUAGE, "en").lower().partition("-")[0] not in _ENGLISH:
+    if not _is_english(article):
         return Dropped("other_languages")
     if article.get("article-type") in _NOTICES:
         return Dropped("notices")
@@ -175,7 +179,7 @@ def _clean_article(
     title = ": ".join(prose.paragraphs)
     prose.paragraphs.clear()
     for abstract in article.iterfind(f"{_META}/{{*}}abstract"):
-        if abstract.get("abstract-type") not in _OTHER_ABSTRACTS:
+        if abstract.get("abstract-type") not in _OTHER_ABSTRACTS and _is_english(abstract):
             prose.read(abstract)
     for body in article.iterfind("{*}body"):
         prose.read(body)
