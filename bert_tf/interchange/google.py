@@ -46,6 +46,8 @@ _NSP_POOLER = re.compile(r"(?:.*/)?next_sentence/pooler_dense/(kernel|bias)")
 _MASKED_WORD_HEAD = "cls/predictions/transform/dense/kernel"
 # Keras' names of NVIDIA's attention; tf-models-official, whose head has an activation, has moved on from them.
 _NVIDIAS = "/self_attention_output/"
+# Google's name, which Keras' models of others do not have.
+_OURS = "bert/embeddings/word_embeddings"
 _NO_ACTIVATION = (
     "NVIDIA's TF2 code trains the masked-word head without an activation; the head here has BERT's gelu, so what these "
     "weights predict for masked words is off until the head has been trained on (the encoder is not affected)"
@@ -69,6 +71,11 @@ def read_checkpoint(prefix: Path) -> Weights:
             raise UserError(
                 f"checkpoint {prefix} holds objects of Keras, but not those of a BERT ({error}); name another one"
             ) from None
+    if _OURS in keras_names.values():
+        raise UserError(
+            f"checkpoint {prefix} was written by Keras from an encoder of this project: load it there by load_weights, "
+            "and write it by the save() of what bert_tf.from_pretrained gave"
+        )
     config_file = folder / CONFIG_FILE
     is_nvidias = any(_NVIDIAS in keras_name for keras_name in keras_names.values())
 

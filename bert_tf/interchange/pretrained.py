@@ -9,8 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bert_tf.base.errors import UserError
+from bert_tf.interchange.google import CONFIG_FILE
 from bert_tf.interchange.initialise import choose_tokenizer, find_weights, own_config
 from bert_tf.model.encoder import BertEncoder
+from bert_tf.run.checkpoint import PREFIX, save_encoder
 from bert_tf.run.variables import check_encoder, load_weights, named_variables
 from bert_tf.text.tokenizer import CasingFlags
 from bert_tf.text.vocabulary import Tokenizer
@@ -43,6 +46,17 @@ class Pretrained(NamedTuple):
             row = [vocab["[CLS]"], *self.tokenizer.tokenize_to_ids(text)[: max_seq_length - 2], vocab["[SEP]"]]
             ids[number, : len(row)], mask[number, : len(row)] = row, 1
         return {"input_ids": ids, "input_mask": mask, "segment_ids": np.zeros_like(ids)}
+
+    def save(self, folder: str | Path) -> None:
+        """Writes weights, configuration and tokenizer to a new folder, for `from_pretrained` and ``--init_checkpoint``.
+
+        Raises: UserError if there is something in it; SaveError if it could not be written.
+        """
+        folder, config = Path(folder), self.encoder.config
+        if folder.exists() and any(folder.iterdir()):  # of weights of two kinds in it, others would be read
+            raise UserError(f"{folder} is not empty: name a new folder")
+        files = {CONFIG_FILE: config.to_json(), **self.tokenizer.files()}
+        save_encoder(folder / PREFIX, self.encoder.variables, config.vocab_size, files)
 
 
 def from_pretrained(

@@ -142,22 +142,22 @@ def _first_sound(checkpoints: Iterable[Path]) -> tuple[Path | None, list[str]]:
 
 
 def save_encoder(
-    run_folder: Path, variables: Sequence[tf.Variable], vocab_size: int, companions: Mapping[str, str]
+    prefix: Path, variables: Sequence[tf.Variable], vocab_size: int, companions: Mapping[str, str]
 ) -> None:
-    """Writes only the encoder, to ``pretrained/bert_model.ckpt-1`` in a run folder, where NVIDIA's TF2 code leaves it.
+    """Writes only the encoder.
 
     The names are Google's TF1 names, as in all our files; `companions` (text files, by name) are put beside it.
 
     Raises:
       SaveError: it could not be written.
     """
-    folder = run_folder / "pretrained"
+    folder = prefix.parent
     encoder = [variable for variable in variables if variable.name.startswith("bert/")]
     with _as_save_error(f"the encoder in {folder}"):
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         for name, text in companions.items():
             (folder / name).write_text(text, encoding="utf-8")
-        save_tensors(folder / f"{PREFIX}-1", file_tensors(encoder, vocab_size))
+        save_tensors(prefix, file_tensors(encoder, vocab_size))
 
 
 def read_state(folder: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import pytest
 from tokenizers import pre_tokenizers
 
 import bert_tf
-from bert_tf.base.tensorflow import keras
+from bert_tf.base.tensorflow import keras, tf
 from bert_tf.interchange.export import export
 from bert_tf.interchange.initialise import (
     choose_config,
@@ -97,7 +97,12 @@ def test_what_is_missing_and_unused_is_said_with_its_shape(google):
 def test_a_start_from_pretraining_without_next_sentence_and_to_it(tmp_path):
     """A classifier gets a pooler of its own, and it is said; weights with a pooler serve a model that has none."""
     model, whole = MaskedWordModel(CONFIG, seed=3), PretrainingModel(CONFIG, seed=4)
-    save_encoder(tmp_path, model.variables, CONFIG.vocab_size, {"bert_config.json": CONFIG.to_json()})
+    save_encoder(
+        tmp_path / "pretrained" / "bert_model.ckpt-1",
+        model.variables,
+        CONFIG.vocab_size,
+        {"bert_config.json": CONFIG.to_json()},
+    )
     weights = find_weights(tmp_path / "pretrained")
     assert weights.source.endswith("bert_model.ckpt-1") and weights.config == CONFIG
     encoder = {name: shape for name, shape in published_names(2).items() if "pooler" not in name}
@@ -107,7 +112,7 @@ def test_a_start_from_pretraining_without_next_sentence_and_to_it(tmp_path):
     assert "output_weights" in missing
 
     (tmp_path / "whole").mkdir()
-    save_encoder(tmp_path / "whole", whole.variables, CONFIG.vocab_size, {})
+    save_encoder(tmp_path / "whole" / "pretrained" / "bert_model.ckpt-1", whole.variables, CONFIG.vocab_size, {})
     assert find_weights(tmp_path / "whole/pretrained").shapes == dict(sorted(published_names(2).items()))
     write_run(tmp_path, whole.variables, config=CONFIG)
     _, unused = started(find_weights(tmp_path), model)[0]
@@ -340,6 +345,24 @@ def test_two_encoders_in_a_model_of_keras(encoder, tmp_path):
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras", compile=False)
     np.testing.assert_array_equal(loaded(features), model(features))
+
+
+def test_weights_trained_in_python_go_back_to_the_programs(encoder, tmp_path):
+    bert = bert_tf.from_pretrained(encoder)
+    features = bert.features(["the cat sat."], 8)
+    bert.encoder.variables[0].assign_add(tf.ones_like(bert.encoder.variables[0]))
+    bert.save(tmp_path / "new" / "folder")
+    again = bert_tf.from_pretrained(tmp_path / "new" / "folder")
+    np.testing.assert_array_equal(again.encoder(features)[0], bert.encoder(features)[0])
+    assert again.tokenizer.casing == bert.tokenizer.casing
+    refused("new/folder is not empty", bert.save, tmp_path / "new" / "folder")
+    bert.encoder.save_weights(tmp_path / "keras" / "bert_model.ckpt")
+    shutil.copy(encoder / "bert_config.json", tmp_path / "keras")
+    refused(
+        "folder=.*/keras: checkpoint .*/keras/bert_model.ckpt was written by Keras",
+        bert_tf.from_pretrained,
+        tmp_path / "keras",
+    )
 
 
 def test_features_and_numbers(encoder):

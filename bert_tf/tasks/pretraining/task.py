@@ -182,10 +182,11 @@ class PretrainingTask(Task):
 
     def finish(self, scorer: Scorer, telemetry: Telemetry, update: int) -> None:
         """Writes the encoder, and scores."""
-        from bert_tf.run.checkpoint import save_encoder
+        from bert_tf.run.checkpoint import PREFIX, save_encoder
 
         if telemetry.is_chief:
-            save_encoder(telemetry.run_folder, scorer.model.variables, self.bert_config.vocab_size, self.model_files)
+            prefix = telemetry.run_folder / "pretrained" / f"{PREFIX}-1"  # where NVIDIA's TF2 code leaves it
+            save_encoder(prefix, scorer.model.variables, self.bert_config.vocab_size, self.model_files)
         telemetry.results(update, self.evaluate(scorer, telemetry, update), {})
 
 
