@@ -145,6 +145,18 @@ def test_lost_vocabulary_is_asked_for(prepared, work, tmp_path, capsys):
     assert contents(work / "tfrecord") == contents(prepared / "tfrecord")
 
 
+def test_the_copy_of_another_vocabulary_is_not_left_beside_that_of_the_files(work):
+    """As a run with a tokenizer.json leaves it that was killed, or whose files were deleted for another vocabulary."""
+    (folder,) = work.glob("tokens/*/custom")
+    (folder / "manifest.json").unlink()
+    for split in ("training", "test"):
+        shutil.rmtree(folder / split)
+    (folder / "tokenizer.json").write_text("{}")
+    run(work, "create_token_files")
+    run(work, "verify")
+    assert sorted(path.name for path in folder.iterdir() if path.is_file())[1:] == ["manifest.json", "vocab.txt"]
+
+
 def test_damaged_and_unfinished_stages(work, capsys):
     (records_folder(work) / "manifest.json").write_text('{"shards": {}}')
     (work / "sharded/custom/manifest.json").unlink()

@@ -236,13 +236,15 @@ def name_of_copy(vocab_file: Path) -> str:
 
 def copy_vocab(vocab_file: Path, folder: Path) -> None:
     """Puts a vocabulary beside the records: a vocab.txt and, where it is made from one, that vocab.model or
-    tokenizer.json.
+    tokenizer.json. One of another kind, of an earlier run, is removed: it would be taken for the original.
     """
     name = name_of_copy(vocab_file)
     with atomic_file(folder / name) as copy:
         copy.write(vocab_file.read_bytes())
     if name != VOCABULARY:
         write_text(folder / VOCABULARY, open_tokenizer(vocab_file).files()[VOCABULARY])
+    for other in {SENTENCEPIECE_MODEL, TOKENIZER} - {name}:
+        (folder / other).unlink(missing_ok=True)
 
 
 def create_vocab(output: Path, paths: Sequence[Path], vocab_size: int, casing: Casing) -> Made:
