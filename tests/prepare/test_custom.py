@@ -55,6 +55,18 @@ def test_files_of_all_kinds_in_one_folder(folder, tmp_path):
     assert path.read_text().splitlines() == lines
 
 
+def test_a_repair_reads_text_beside_json_as_the_user_has_said(tmp_path):
+    for name, texts in (("a.txt", DOCUMENTS[:2]), ("b.txt", DOCUMENTS[2:4])):
+        (tmp_path / name).write_text("\n".join(texts))
+    (tmp_path / "c.jsonl").write_text(json.dumps({"text": DOCUMENTS[4]}))
+    files = ",".join(str(tmp_path / name) for name in ("a.txt", "b.txt", "c.jsonl"))
+    formatted(tmp_path, files, "--input_format", "line")
+    path = tmp_path / "formatted_one_article_per_line/custom_one_document_per_line.txt"
+    path.unlink()
+    preparation.run(tmp_path, "verify", "--repair")
+    assert path.read_text().splitlines() == DOCUMENTS[:5]
+
+
 def test_reading_goes_on_behind_any_batch(folder, monkeypatch):
     monkeypatch.setattr(documents, "BATCH_CHARACTERS", 2000)
     corpus = custom.corpus_of(custom.find_inputs([str(folder)]), "auto", PreparationOptions())

@@ -165,9 +165,9 @@ def _options_of(prepared: Prepared, options: PreparationOptions, layout: Layout)
         "max_bad_records": made.counts.get("num_dropped_bad_records", 0),
     }
     if "input_format" in of_stage:
-        # Tables are told by their suffix whatever the option says, and several other kinds only by "auto".
+        # Tables and JSON lines are told by their suffix whatever the option says; all others are read in one way.
         kinds = {*of_stage["input_format"].split("+")} - {"parquet"}
-        of_stage["input_format"] = kinds.pop() if len(kinds) == 1 else "auto"
+        of_stage["input_format"] = min(kinds - {"jsonl"} or kinds, default="parquet")
     if prepared.stage == "create_vocab":
         of_stage["vocab_file"] = str(prepared.manifest_path).removesuffix(f".{MANIFEST_NAME}")
     elif made.vocab:
