@@ -107,6 +107,17 @@ def test_records_from_token_files_have_the_bytes_of_those_from_text(work):
     refused(words, preparation.run, work, "export_tfrecord", *options)
 
 
+def test_token_files_are_found_by_the_part_of_their_casing_that_is_named(work):
+    """The vocabulary says the other part: that of a German model in lower case keeps accents."""
+    folder = tokens_folder(work).parent
+    name = folder.name.replace("lower_case_1", "lower_case_1_strip_accents_0")
+    shutil.move(folder, folder.with_name(name))
+    preparation.run(work, "create_pairs", "--max_seq_length", 24, "--do_lower_case", 1)
+    assert len([*tokens_folder(work).glob("*/*.24.pairs")]) == 6
+    for other in ("--do_lower_case=0", "--strip_accents=1"):
+        refused("holds nothing that create_token_files has finished", preparation.run, work, "create_pairs", other)
+
+
 def test_pairs_that_are_missing_damaged_or_of_others_are_drawn_and_with_the_settings_of_the_others(work, capsys):
     folder = tokens_folder(work) / "training"
     before = contents(folder)

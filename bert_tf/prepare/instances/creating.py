@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections import Counter
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
@@ -196,13 +197,21 @@ def create_token_files(options: PreparationOptions, layout: Layout) -> None:
 
 
 def _finished_tokens(options: PreparationOptions, layout: Layout) -> _Source:
-    """Raises: UserError where the dataset has no token files, some are missing, or there are several sets."""
-    dataset, is_any = options.dataset, options.do_lower_case is None and options.strip_accents is None
-    name = "lower_case_*" if is_any else f"{_casing_in_names(casing_of(options))}_shard_*"
-    folders = sorted(path.parent for path in layout.tokens.glob(f"{name}/{dataset}/{MANIFEST_NAME}"))
+    """Those of the casing that is asked for; where only a part of it is, else those that have this part.
+
+    Raises: UserError where the dataset has no token files, some are missing, or there are several sets.
+    """
+    dataset, flags = options.dataset, _casing_flags(options)
+    every = itertools.starmap(Casing, itertools.product((False, True), repeat=2))
+    fitting = [casing for casing in every if all(flag in (None, value) for flag, value in zip(flags, casing))]
+    folders: list[Path] = []
+    for casings in ([casing_of(options)] if any(flag is not None for flag in flags) else [], fitting):
+        names = [f"{_casing_in_names(casing)}_shard_*" for casing in casings]
+        found = (path for name in names for path in layout.tokens.glob(f"{name}/{dataset}/{MANIFEST_NAME}"))
+        folders = folders or sorted(path.parent for path in found)
     if len(folders) > 1:
         raise UserError(f"{dataset} has token files in {' and '.join(map(str, folders))}: move away those not wanted")
-    folder = folders[0] if folders else layout.tokens / name / dataset
+    folder = folders[0] if folders else layout.tokens / "lower_case_*" / dataset
     manifest = _finished(folder, "create_token_files", dataset)
     return _Source(folder, manifest, list(manifest.inputs))
 
