@@ -1,5 +1,6 @@
 """Token files and their pairs: format, damage, and that they give the instances of records; single segments."""
 
+import contextlib
 import hashlib
 import os
 import random
@@ -116,6 +117,19 @@ def test_token_files_are_found_by_the_part_of_their_casing_that_is_named(work):
     assert len([*tokens_folder(work).glob("*/*.24.pairs")]) == 6
     for other in ("--do_lower_case=0", "--strip_accents=1"):
         refused("holds nothing that create_token_files has finished", preparation.run, work, "create_pairs", other)
+
+
+def test_token_files_may_be_asked_for_again_while_others_draw_pairs(work, monkeypatch):
+    atomic_file = pair_file.atomic_file
+
+    @contextlib.contextmanager
+    def slowly(path):
+        with atomic_file(path) as file:
+            yield file
+            preparation.run(work, "create_token_files")
+
+    monkeypatch.setattr(pair_file, "atomic_file", slowly)
+    preparation.run(work, "create_pairs", "--max_seq_length", 24)
 
 
 def test_pairs_that_are_missing_damaged_or_of_others_are_drawn_and_with_the_settings_of_the_others(work, capsys):

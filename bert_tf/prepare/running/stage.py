@@ -25,6 +25,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.files import CHECKOUT, TEMPORARY_SUFFIX, atomic_file, sha256_of_file
 from bert_tf.base.locks import FileLock, LockedError, is_locked
 from bert_tf.records.manifest import MANIFEST_NAME, FileEntry, Header, Manifest, VocabEntry, read_manifest
+from bert_tf.records.pairs import SUFFIXES as PAIR_SUFFIXES
 from bert_tf.text.tokenizer import original_vocabulary
 
 # Incremented when a change of the code gives other bytes for the same arguments.
@@ -300,9 +301,10 @@ class Stage:
         os.fsync(self._journal.fileno())
 
     def _remove_temporary_files(self) -> None:
-        # Only this stage's files: another stage may be running in the same folder.
+        # Only this stage's files: another stage may run in the same folder, or a training draw pairs there.
         for path in self.folder.glob(("*" if self._shared_prefix else "**/*") + _TEMPORARY):
-            if path.name.lstrip(".").startswith(self._shared_prefix):
+            is_pairs = path.with_suffix("").with_suffix("").suffix in PAIR_SUFFIXES
+            if path.name.lstrip(".").startswith(self._shared_prefix) and not is_pairs:
                 path.unlink()
 
 
