@@ -342,6 +342,7 @@ def test_without_its_files_it_says_what_to_do(tmp_path):
         ('&lt;a href="Foo%20%28x%29"&gt;Foo&lt;/a&gt; and <a href="Bar">Bar</a> <abbr>x</abbr>.', "Foo and Bar x."),
         ("It says a &lt; b and &amp;amp; __init__.", "It says a < b and & __init__."),
         ("One.<ref>Lost. Here\nTwo is kept.", "One.  Two is kept."),  # it ends with its line
+        ("A &lt;!-- b --&gt; mark, &lt;!--, is shown.\nIt stays.", "A mark, <!--, is shown.  It stays."),
         ("A ( b ) c , d.  It is .", "A ( b ) c , d. It is ."),
     ],
 )

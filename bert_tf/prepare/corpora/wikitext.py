@@ -27,7 +27,10 @@ from bert_tf.prepare.sharding.sentences import OTHER_STOPS
 Removed = Counter[str]
 
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
-_NOWIKI = re.compile(r"<nowiki>([^<]*(?:<(?!/?nowiki>)[^<]*)*)</nowiki>", re.IGNORECASE)
+# Whichever begins first: inside the one, the other's marks are none. Group 1 is what nowiki shows.
+_COMMENT_OR_NOWIKI = re.compile(
+    r"<(?:!--.*?(?:-->|\Z)|nowiki>([^<]*(?:<(?!/?nowiki>)[^<]*)*)</nowiki>)", re.DOTALL | re.IGNORECASE
+)
 # Elements whose content is not part of a sentence.
 _DROPPED_TAGS = (
     "ref|references|math|chem|ce|gallery|timeline|imagemap|source|syntaxhighlight|pre|score|hiero|"
@@ -240,7 +243,9 @@ def without_tags(text: str, removed: Removed) -> str:
 
     Ends paragraphs with blank lines.
     """
-    text = _without_elements(_COMMENT.sub("", text).replace("\n", "\n\n"), removed)
+    # Where a comment has no end, its mark is shown, as in an article about HTML.
+    text = _COMMENT.sub(lambda comment: "" if comment[0].endswith("-->") else comment[0], text)
+    text = _without_elements(text.replace("\n", "\n\n"), removed)
     return _without_switches(_HTML_LINK.sub("", _TAG.sub("", _BREAK.sub(" ", text))))
 
 
@@ -340,8 +345,9 @@ def _passages(text: str, removed: Removed) -> Iterator[str]:
 
 def paragraphs_of(wikitext: str, removed: Removed, namespaces: Namespaces = KNOWN_NAMESPACES) -> list[str]:
     """The text passages of an article; counts everything else in `removed`."""
-    text = _COMMENT.sub("", wikitext)
-    text = _NOWIKI.sub(lambda match: re.sub(r"[\[\]{}|<>'=]", lambda c: f"&#{ord(c[0])};", match[1]), text)
+    text = _COMMENT_OR_NOWIKI.sub(
+        lambda match: re.sub(r"[\[\]{}|<>'=]", lambda c: f"&#{ord(c[0])};", match[1] or ""), wikitext
+    )
     text = _without_elements(text, removed)
     text = _without_brackets(_VARIANTS.sub(_render_variants, text), removed, namespaces)
     text = _VARIANTS.sub(_render_variants, text)  # those around templates
