@@ -245,6 +245,14 @@ def test_pubmed_files_placed_by_hand_are_taken_where_there_is_no_network(server,
     assert list(path.parent.iterdir()) == [path]
 
 
+def test_a_part_of_pubmed_that_was_fetched_is_not_taken_for_all_of_it(server, tmp_path):
+    source = pubmed(server, ["pubmed25n0001.xml.gz", "pubmed25n0002.xml.gz"])
+    del server.pages["/pubmed/pubmed25n0002.xml.gz"]
+    refused("pubmed25n0002.xml.gz: 404", served, server, tmp_path, "pubmed_baseline", source)
+    server.pages.clear()  # now there is no network
+    refused("/pubmed/: 404", served, server, tmp_path, "pubmed_baseline", source)
+
+
 def test_wrong_md5_of_one_file_is_named(server, tmp_path):
     source = pubmed(server, ["pubmed25n0001.xml.gz", "pubmed25n0002.xml.gz"])
     server.pages["/pubmed/pubmed25n0002.xml.gz"].content = b"other"

@@ -12,7 +12,7 @@ from bert_tf.contrib.biomedical import pmc, pubmed, pubmed_fulltext
 from bert_tf.prepare.fetching.download import Files
 from bert_tf.prepare.fetching.fetch import or_else
 from bert_tf.prepare.fetching.sources import RemoteFile
-from bert_tf.prepare.running.stage import journal_path
+from bert_tf.prepare.running.stage import journal_path, read_journal
 from bert_tf.records.manifest import FileEntry
 
 _PUBMED_LINK = re.compile(r'href="([^"/?]+\.xml\.gz)"')
@@ -20,9 +20,13 @@ _MD5 = re.compile(r"\b[0-9a-fA-F]{32}\b")
 
 
 def placed_pubmed(files: Files) -> list[Path]:
-    """The files there, if there is no network; with one, those that are not there are fetched."""
-    placed = pubmed.files_in(files.folder)
-    if placed and not files.manifest_path.exists():
+    """The files there, if there is no network; with one, those that are not there are fetched.
+
+    None if some were fetched by a download that has not ended: these are only a part.
+    """
+    placed, journal = pubmed.files_in(files.folder), read_journal(journal_path(files.manifest_path))
+    is_part = journal and any("url" in entry.details for entry in journal.finished.values())
+    if placed and not is_part and not files.manifest_path.exists():
         try:
             list_pubmed(files)
         except UserError as error:
