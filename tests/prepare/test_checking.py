@@ -132,6 +132,13 @@ def test_what_has_no_whole_input_is_not_made_of_something_else(work, capsys):
     assert (formatted.read_bytes(), manifest.read_bytes()) == before
 
 
+def test_records_are_made_again_from_token_files_where_the_text_is_gone(prepared, work):
+    damage(work, f"{TRAINING}0.tfrecord")
+    shutil.rmtree(work / "sharded")
+    run(work, "verify", "--repair")
+    assert contents(work / "tfrecord") == contents(prepared / "tfrecord")
+
+
 def test_lost_vocabulary_is_asked_for(prepared, work, tmp_path, capsys):
     damage(work, f"{TRAINING}0.tfrecord")
     vocab = tmp_path / "mine.txt"

@@ -19,7 +19,7 @@ from bert_tf.base.progress import Progress
 from bert_tf.prepare.layout import Layout, task_pool_of
 from bert_tf.prepare.running.stage import Prepared, clear_disk_errors
 from bert_tf.prepare.running.workers import TaskPool
-from bert_tf.prepare.stages import STAGES, find_prepared
+from bert_tf.prepare.stages import FROM_TOKEN_FILES, STAGES, find_prepared
 from bert_tf.records import tfrecord, token_file
 from bert_tf.records.manifest import MANIFEST_NAME, FileEntry, Manifest
 from bert_tf.records.pair_file import PairFile
@@ -144,7 +144,12 @@ def _repair(prepared: Prepared, faults: list[Fault], options: PreparationOptions
     if damaged:
         of_stage = _options_of(prepared, options, layout)
         prepared.note_damaged(damaged)
-        STAGES[prepared.stage](dataclasses.replace(options, **of_stage), layout)
+        make = STAGES[prepared.stage]
+        has_text = (layout.sharded / prepared.dataset).exists()
+        has_tokens = any(layout.tokens.glob(f"*/{prepared.dataset}/{MANIFEST_NAME}"))
+        if prepared.stage == "create_tfrecord_files" and has_tokens and not has_text:
+            make = FROM_TOKEN_FILES["export_tfrecord"]
+        make(dataclasses.replace(options, **of_stage), layout)
 
 
 def _options_of(prepared: Prepared, options: PreparationOptions, layout: Layout) -> dict[str, Any]:
