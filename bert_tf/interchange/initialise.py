@@ -227,6 +227,24 @@ def _difference(stored: StoredTokenizer, files: Mapping[str, str]) -> str:
     return ""
 
 
+def computed_otherwise(weights: Weights, config: BertConfig) -> list[str]:
+    """In what a model with this configuration, which may not be the one beside the weights, computes other than the
+    model they were trained in, although all shapes are the same.
+
+    Raises: UserError if it has another number of heads.
+    """
+    theirs = weights.config or config
+    if theirs.num_attention_heads != config.num_attention_heads:
+        heads = f"num_attention_heads={theirs.num_attention_heads}, the model has {config.num_attention_heads}"
+        raise UserError(f"{weights.source} was trained with {heads}; take the configuration beside it")
+    fields = ((field, getattr(theirs, field), getattr(config, field)) for field in ("hidden_act", "layer_norm_eps"))
+    return [
+        f"{weights.source} was trained with {field}={trained_with}, the model computes {computed}"
+        for field, trained_with, computed in fields
+        if trained_with != computed
+    ]
+
+
 def initialise_from(
     weights: Weights | None,
     model: keras.Model,
@@ -249,20 +267,14 @@ def initialise_from(
         telemetry.note("starting from random weights" + allow_missing * ": --allow_missing_weights has no effect")
         return
     check_same_tokenizer(weights, tokenizer_files or {})
-    theirs, ours = weights.config or model.config, model.config
-    if theirs.num_attention_heads != ours.num_attention_heads:  # which shows in no shape
-        heads = f"num_attention_heads={theirs.num_attention_heads}, the model has {ours.num_attention_heads}"
-        raise UserError(
-            f"--init_checkpoint={weights.source} was trained with {heads}; take the configuration beside it"
-        )
+    differences = computed_otherwise(weights, model.config)
     for warning in weights.warnings:
         telemetry.warning(warning)
-    for field in ("hidden_act", "layer_norm_eps"):
-        if (trained_with := getattr(theirs, field)) != getattr(ours, field):
-            telemetry.warning(
-                f"{weights.source} was trained with {field}={trained_with}, the model computes {getattr(ours, field)}: "
-                "a small difference, which training makes up for; the configuration beside the weights has none"
-            )
+    for difference in differences:
+        telemetry.warning(
+            f"{difference}: a small difference, which training makes up for; the configuration beside the weights has "
+            "none"
+        )
     named = named_variables(model.variables)
     if not allow_missing:
         check_encoder(

@@ -1,5 +1,6 @@
 """A trained model in use: exported and predicting from its folder alone, and answering at a prompt."""
 
+import dataclasses
 import io
 import json
 import re
@@ -77,6 +78,17 @@ def test_an_export_alone_gives_the_same_answers(trained, predicted, exported, tm
     (texts, odds, f1), (expected_texts, expected_odds, expected_f1) = answers(tmp_path / "sm"), answers(predicted)
     assert texts == expected_texts and f1 == expected_f1
     assert odds == pytest.approx(expected_odds, abs=1e-5)
+
+
+def test_predicting_with_a_configuration_that_computes_otherwise(trained, tmp_path, capsys):
+    """Nothing but the configuration beside the weights shows it: all shapes are the same."""
+    config = BertConfig.from_json_file(trained / "bert_config.json")
+    other = tmp_path / "bert_config.json"
+    other.write_text(dataclasses.replace(config, hidden_act="gelu_exact").to_json())
+    assert job(trained, tmp_path / "run", bert_config_file=str(other)).run()
+    assert "hidden_act=gelu, the model computes gelu_exact; leave --bert_config_file out" in capsys.readouterr().err
+    other.write_text(dataclasses.replace(config, num_attention_heads=2 * config.num_attention_heads).to_json())
+    refused("was trained with num_attention_heads", job(trained, tmp_path / "run", bert_config_file=str(other)).run)
 
 
 def test_signature_and_settings_say_what_a_server_needs(exported):
