@@ -37,6 +37,7 @@ _SAVED_OTHERWISE = {
     "flax_model.msgpack": ", from_flax=True",
 }
 _HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?")
+_RESERVED = re.compile(r"\[unused\d+\]")
 # Fields of a configuration, and where each shows in the weights: a variable, and which of its sizes.
 _SIZES = {
     "vocab_size": ("bert/embeddings/word_embeddings", 0),
@@ -183,7 +184,32 @@ def choose_tokenizer(
     tokenizer, assumed = open_vocab_file(path, flags, bool(weights and weights.tokenizer.is_hugging_face))
     is_beside_weights = weights is not None and path.parent.resolve() == weights.tokenizer.folder.resolve()
     check_vocabulary_size(tokenizer.vocab_size, config.vocab_size, path, is_beside_weights)
-    return tokenizer, assumed
+    unlike_own = "" if weights is None or is_beside_weights else _unlike_own(tokenizer, path, weights.tokenizer)
+    return tokenizer, "\n".join(filter(None, (assumed, unlike_own)))
+
+
+def _unlike_own(tokenizer: Tokenizer, path: Path, stored: StoredTokenizer) -> str:
+    """A warning if the tokenizer, that of `path`, has other tokens or casing than the one beside the weights, or "".
+
+    Tokens in place of reserved ones, or behind the last, are no others: so words are added to a model.
+    """
+    if stored.vocab_file is None:
+        return ""
+    try:
+        pieces = open_stored(stored)[0].inv_vocab if stored.needs_library else load_pieces(stored.vocab_file)
+    except UserError:  # which may be why another one is named
+        return ""
+    pairs = enumerate(zip(tokenizer.inv_vocab, pieces))
+    others = [(number, *pair) for number, pair in pairs if len({*pair, ""}) > 2 and not _RESERVED.fullmatch(pair[1])]
+    fault = ""
+    if others:
+        number, *pair = others[0]
+        given, theirs = contrast(*pair)
+        fault = f"{len(others):,} tokens are others than in {stored.vocab_file}: {number} is {given}, {theirs} there"
+    elif stored.casing not in (None, tokenizer.casing):
+        fault = f"its text has {tokenizer.casing}, that of {stored.folder} {stored.casing}"
+    advice = "a model knows only the tokens that it was trained with: leave --vocab_file out"
+    return fault and f"warning: {path}: {fault}; {advice}"
 
 
 def check_same_tokenizer(weights: Weights, files: Mapping[str, str]) -> None:

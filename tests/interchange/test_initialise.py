@@ -325,6 +325,20 @@ def test_rows_of_the_word_table_without_a_piece(tmp_path):
             refused(message, choose_tokenizer, *arguments)
 
 
+def test_a_named_vocabulary_that_is_not_the_weights_own_is_told(tmp_path):
+    weights = find_weights(their_folder(tmp_path, "cat", "[unused0]", "dog", settings='{"do_lower_case": true}'))
+    config = dataclasses.replace(weights.config, vocab_size=10)
+
+    def told(*pieces, strip_accents=True):
+        named = write_pieces(tmp_path / "vocab.txt", *pieces)
+        return choose_tokenizer(named, CasingFlags(True, strip_accents), config, weights)[1]
+
+    assert not told("cat", "bird", "dog", "cow"), "words in reserved places"
+    said = told("dog", "[unused0]", "cat")
+    assert "2 tokens are others than in" in said and "vocab.txt: 5 is 'dog', 'cat' there; a model knows" in said
+    assert "strip_accents=0, that of" in told("cat", "[unused0]", "dog", strip_accents=False)
+
+
 # --- bert_tf.from_pretrained ----------------------------------------------------------------------
 
 PIECES = "the cat dog sat ran a in ##s . 猫 犬 über ñ уж".split()
