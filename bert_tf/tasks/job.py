@@ -26,6 +26,7 @@ from bert_tf.run.device import prepare_device
 from bert_tf.run.gpus import flops_per_row
 from bert_tf.run.run_folder import RunFolder
 from bert_tf.run.telemetry import Telemetry
+from bert_tf.settings.declaration import settings_of
 from bert_tf.settings.training import AUTO, BatchSplit, TrainingConfig, compute_dtype
 from bert_tf.tasks.finetuning import FinetuningTask
 from bert_tf.tasks.predict import Predictor
@@ -170,6 +171,12 @@ def predict_with_export(job: Job, workers: Workers, folder: Path) -> None:
             task = task.of_export(exported.settings)
         except UserError as error:
             raise UserError(f"{folder / SETTINGS_FILE}: {error}; export the model again") from None
+    typed = {**job.task.export_settings(), "do_lower_case": job.options.do_lower_case}
+    for each in settings_of(*task.settings):
+        given, there = typed.get(each.name, each.default), exported.settings.get(each.name)
+        if given not in (each.default, there):  # not left out
+            fault = f"--{each.name}={given} has no effect, as {folder} was exported with {each.name}={there}"
+            raise UserError(f"{fault}; leave it out, or export the model again with it")
     task.weights = weights
     with _opened(dataclasses.replace(job, task=task), workers) as (run, _, telemetry):
         telemetry.note(f"predicting with {folder}, as its {SETTINGS_FILE} says")

@@ -80,6 +80,19 @@ def test_an_export_alone_gives_the_same_answers(trained, predicted, exported, tm
     assert odds == pytest.approx(expected_odds, abs=1e-5)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        dict(decoding=DecodeSettings(null_score_diff_threshold=-2.5)),
+        dict(features=FeatureSettings(48, 13, 10)),
+        dict(do_lower_case=False),
+    ],
+)
+def test_what_an_export_cannot_follow_is_refused(trained, exported, tmp_path, changes):
+    about = job(trained, tmp_path / "run", **changes)
+    refused(r"^--\w+=\S+ has no effect, as .* was exported with", predict_with_export, about, Workers(), exported)
+
+
 def test_predicting_with_a_configuration_that_computes_otherwise(trained, tmp_path, capsys):
     """Nothing but the configuration beside the weights shows it: all shapes are the same."""
     config = BertConfig.from_json_file(trained / "bert_config.json")
