@@ -35,7 +35,8 @@ MANIFEST = "manifest.json"  # of a checkpoint: the sha256 of its other files
 _LOCK = ".lock"
 # Files that the programs write.
 _WRITTEN = (
-    *("eval_results.txt", "predictions.json", "nbest_predictions.json", "null_odds.json", "test_results*.tsv"),
+    *("eval_results.txt", "predictions.json", "nbest_predictions.json", "null_odds.json", "predictions.tsv"),
+    *("test_results*.tsv", "tokenizer.json", "tokenizer_config.json"),
     *(METRICS, "training_summary.txt", REPORT, "summaries", "pretrained"),
     *("bert_config.json", "vocab.txt", "task.json"),
 )

@@ -83,7 +83,9 @@ def test_a_folder_of_unknown_origin_and_a_file_are_refused(tmp_path):
     refused(message, RunFolder, tmp_path / "file/run")
 
 
-@pytest.mark.parametrize("name", ["vocab.txt", "metrics.jsonl", "report.html", "test_results.tsv"])
+@pytest.mark.parametrize(
+    "name", ["vocab.txt", "tokenizer.json", "metrics.jsonl", "report.html", "test_results.tsv", "predictions.tsv"]
+)
 def test_a_folder_that_no_run_has_made_keeps_its_files(tmp_path, name):
     (tmp_path / name).write_text("mine")
     refused(f"is no run's, but holds {name}, which a run would overwrite; choose a new", RunFolder, tmp_path)
