@@ -54,7 +54,8 @@ class ChoiceTask(FinetuningTask):
         return f"{alike}; the first of them counts; a larger --max_seq_length may tell them apart" if num_alike else ""
 
     def fixed(self) -> Facts:
-        return {**super().fixed(), **({"fields": self.fields} if self.fields else {})}
+        names = {"fields": self.fields} if self.trains and self.fields else {}  # files to predict have their own
+        return {**super().fixed(), **names}
 
     def recorded(self) -> Facts:
         choices = {"num_choices": self.rows[TRAIN].num_choices} if TRAIN in self.rows else {}

@@ -98,6 +98,14 @@ def test_questions_with_another_number_of_choices_than_in_training(finished, dat
     np.testing.assert_allclose(np.divide(*probabilities_7x2.T), expected, rtol=1e-4)
 
 
+def test_a_file_to_answer_has_field_names_of_its_own(data, tmp_path, capsys):
+    assert job(data, tmp_path / "run", fields="context=sent1", predict_file=None).run()
+    file = write(tmp_path / "new.jsonl", json_lines(dict(premise="the", question="who", choices=["anna", "bob"])))
+    start = jobs.from_checkpoint(tmp_path / "run", predict_file=file, fields="context=premise")
+    assert job(data, tmp_path / "answers", **start).run()
+    assert "warning" not in capsys.readouterr().out
+
+
 def answered(data, finished, tmp_path, objects):
     """The columns of the predictions for questions in JSON lines."""
     file = write(tmp_path / "new.jsonl", json_lines(*objects))
