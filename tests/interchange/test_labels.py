@@ -4,6 +4,7 @@ pipeline("text-classification") 5.24 on such folders, which shows id2label[argma
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -117,6 +118,15 @@ NUMBER, ONE_LABEL, SEVERAL = "regression", "single_label_classification", "multi
 def test_weights_of_another_task_are_refused_with_the_way_out(data, tmp_path, labels, problem, task, words):
     weights = find_weights(write_classifier(tmp_path / "model", data, labels, problem_type=problem))
     refused(words, as_trained, find_task(task) if isinstance(task, str) else task, weights)
+
+
+def test_weights_of_another_task_with_the_same_labels_are_told(data, tmp_path):
+    folder = write_classifier(tmp_path / "model", data, ("0", "1"), finetuning_task="mrpc")
+    for task, said in (
+        (find_task("QQP"), "config.json these weights are for MRPC, .* not for QQP$"),
+        (find_task("MRPC"), "^$"),
+    ):
+        assert re.search(said, as_trained(task, find_weights(folder))[1])
 
 
 def test_labels_that_say_nothing(data, tmp_path, capsys):

@@ -23,7 +23,7 @@ from bert_tf.interchange.labels import (
 )
 from bert_tf.interchange.weights import Weights
 from bert_tf.tasks.glue.settings import BALANCED
-from bert_tf.tasks.glue.tasks import TextTask
+from bert_tf.tasks.glue.tasks import TextTask, find_task
 
 
 def learns_labels(task: TextTask) -> bool:
@@ -62,7 +62,19 @@ def as_trained(task: TextTask, weights: Weights) -> tuple[TextTask, str]:
         theirs, ours = map(", ".join, (trained.text_columns, task.text_columns))
         raise UserError(f"{weights.folder} was fine-tuned on the text columns {theirs}, not on {ours}; name as many")
     assert fitted
-    return fitted, _assumed(fitted, weights, trained)
+    return fitted, "\n".join(filter(None, (_of_other_task(task, trained), _assumed(fitted, weights, trained))))
+
+
+def _of_other_task(task: TextTask, trained: TrainedTask | None) -> str:
+    """A warning if the weights say that they are of another known task, which has the same labels, or ""."""
+    if trained is None or not trained.name or task.is_custom:
+        return ""
+    try:
+        known = find_task(trained.name)
+    except UserError:  # a user's own, or one that is not known here
+        return ""
+    other = f"{known.name}, which has the labels {listed(task.labels)}, too"
+    return f"warning: by {trained.file} these weights are for {other}, not for {task.name}" * (known.name != task.name)
 
 
 def _way_out(task: TextTask, trained: TrainedTask) -> str:
