@@ -143,6 +143,12 @@ def golden_logits(features):
     return start.astype(np.float32), end.astype(np.float32)
 
 
+def test_a_list_that_has_no_room_for_an_answer_beside_none_is_refused():
+    assert DecodeSettings(n_best_size=1) and DecodeSettings(n_best_size=2, version_2_with_negative=True)
+    message = "n_best_size=1 with version_2_with_negative: must be at least 2"
+    refused(message, DecodeSettings, n_best_size=1, version_2_with_negative=True)
+
+
 @pytest.mark.parametrize("version_2", [False, True])
 def test_answers_agree_with_hugging_face(golden, version_2):
     examples, tokenizer = golden

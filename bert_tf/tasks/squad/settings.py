@@ -40,6 +40,9 @@ class DecodeSettings:
 
     def __post_init__(self) -> None:
         check(self)
+        if self.version_2_with_negative and self.n_best_size < 2:
+            rule = "must be at least 2, no answer and the best one, from which the null odds follow; the default is 20"
+            raise UserError(f"n_best_size={self.n_best_size} with version_2_with_negative: {rule}")
 
 
 @dataclasses.dataclass(frozen=True)
