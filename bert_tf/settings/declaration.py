@@ -88,7 +88,7 @@ class Setting:
         if self.word and text == self.word:
             return text
         value = expand_home(text) if self.is_path else _PARSE[self.kind](text)
-        if not self.allows(value):
+        if not text or not self.allows(value):  # such as --init_checkpoint=$UNSET
             raise ValueError(f"must be {self.rule}")
         return value
 

@@ -76,6 +76,7 @@ def parse():
         ("--use_xla=true", "it is called --enable_xla here"),
         ("--use_fp16=false", "--use_fp16: it is --precision=fp16 here; choose another --precision"),
         ("--precision=fp8", "--precision=fp8: must be one of fp32"),
+        ("--init_checkpoint=", "^--init_checkpoint=: must be a text, not empty"),
         ("--no_such_flag=1", "no_such_flag.*; see --help"),
         ("--num_accumulation_steps=1_0", "--num_accumulation_steps=1_0: must be a whole number"),
         ("--learning_rate=nan", "--learning_rate=nan: must be a number"),
