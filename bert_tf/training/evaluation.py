@@ -59,16 +59,23 @@ class Evaluator:
         self._patience, self._folder, self._workers, self._telemetry = patience, checkpoints, workers, telemetry
         self._last = self._best = self._num_since_best = 0  # the same on all ranks
 
-    def resume(self, update: int) -> None:
-        """Reads what was scored up to an `update`."""
+    def resume(self, update: int, *, is_last: bool) -> None:
+        """Reads what was scored up to an `update`, with which the training ended if it `is_last`.
+
+        A run that has ended keeps its scores, whatever is to be scored now: by those the best checkpoint was chosen.
+        """
         if not (how := self._evaluation):
             return
         self._known = Evaluations(how.main_score, how.lower_is_better, how.data)
         with self._workers.keep_alive():
             stored = read_evaluations(self._folder) if self._workers.is_chief else None
-        if stored and dataclasses.replace(stored, by_update={}) == self._known:
-            self._known = stored.up_to(update)
-        elif stored:
+        known = stored.up_to(update) if stored else None
+        if known and dataclasses.replace(known, by_update={}) == self._known:
+            self._known = known
+        elif known and update in known.by_update and (is_last or self._ends(known.num_since_best)):
+            self._known = known
+            self._telemetry.note("the run has ended, and its best checkpoint stays the one by its own evaluations")
+        elif known:
             self._telemetry.note("earlier evaluations were of another score or other data, and do not count")
         self._share()
 
@@ -104,7 +111,10 @@ class Evaluator:
 
     @property
     def has_converged(self) -> bool:
-        return self._patience is not None and self._num_since_best >= self._patience
+        return self._ends(self._num_since_best)
+
+    def _ends(self, num_since_best: int) -> bool:
+        return self._patience is not None and num_since_best >= self._patience
 
     def _share(self) -> None:
         known = self._known

@@ -138,7 +138,8 @@ class Trainer:
         with self._workers.keep_alive():
             resumed_from = self._resume_or_initialise() if self._workers.is_chief else None
         self.state.broadcast(self._workers)
-        self._evaluator.resume(self.state.updates_applied)
+        update = self.state.updates_applied
+        self._evaluator.resume(update, is_last=update >= training.num_updates)
         if self._workers.is_chief:  # not before: refused settings bind no folder
             record = run_record(
                 config, training.settings, training.workload, sources=training.sources, **training.facts

@@ -82,9 +82,9 @@ def train(monkeypatch):
     """A training of ten updates with an evaluation every second one; returns whether it came to its end, and what its
     weights then were, and of which update they were said to be."""
 
-    def run(folder, dies_at=None, lower_is_better=False, evaluates=True, **settings):
+    def run(folder, dies_at=None, lower_is_better=False, evaluates=True, data="data", **settings):
         step, at_end = Scored(dies_at), []
-        scored = Evaluation(step.scores, "f1", "data", 2.0, lower_is_better=lower_is_better)
+        scored = Evaluation(step.scores, "f1", data, 2.0, lower_is_better=lower_is_better)
         evaluation = scored if evaluates else None
         limits = dict(eval_steps=2.0, save_checkpoint_steps=3, keep_checkpoints=1, display_loss_steps=4)
         made = make_trainer(monkeypatch, folder, 10, [step] * 2, evaluation=evaluation, **{**limits, **settings})
@@ -150,16 +150,26 @@ def test_what_a_stop_puts_off_is_done_at_the_next_start(tmp_path, train):
     assert left(tmp_path / "stopped") == left(tmp_path / "whole")
 
 
-def test_the_newest_stands_for_a_best_one_that_is_lost_or_of_other_data_and_damaged_scores_are_refused(
-    tmp_path, train, capsys
-):
+@pytest.mark.parametrize("settings", [{}, {"early_stopping": 2}])
+def test_a_run_that_has_ended_stays_so_with_other_data_to_score(tmp_path, train, capsys, settings):
+    """Such as those to be predicted at last: its best checkpoint is the one by which it was chosen."""
+    assert train(tmp_path, **settings) == train(tmp_path, data="other", **settings) == (True, [(4.0, 4)])
+    assert find_best(tmp_path / "checkpoints") == 4
+    assert "the run has ended, and its best checkpoint stays the one by its own evaluations" in capsys.readouterr().out
+
+
+def test_scores_of_other_data_do_not_count_in_a_run_that_goes_on(tmp_path, train, capsys):
+    for _ in range(5):
+        train(tmp_path, max_hours=1e-9)
+    assert train(tmp_path, data="other") == (True, [(8.0, 8)])
+    assert "earlier evaluations were of another score or other data" in capsys.readouterr().out
+
+
+def test_the_newest_stands_for_a_best_one_that_is_lost_and_damaged_scores_are_refused(tmp_path, train, capsys):
     train(tmp_path)
     shutil.rmtree(tmp_path / "checkpoints/ckpt-00000004")
     assert train(tmp_path)[1] == [(10.0, 10)]
     assert "ckpt-00000004 is damaged (" in capsys.readouterr().err
     file = tmp_path / "checkpoints" / EVALUATIONS
-    file.write_text(file.read_text().replace('"data": "data"', '"data": "other"'))
-    assert train(tmp_path)[1] == [(10.0, 10)]
-    assert "earlier evaluations were of another score or other data" in capsys.readouterr().out
     file.write_text("[1")
     refused(f"{EVALUATIONS} .*; remove it, and the newest checkpoint counts as the best", find_weights, tmp_path)
