@@ -279,10 +279,11 @@ horovod_settings() {
 # as Debian 13 has it: a header that it needs and does not include itself, and members of a class of flatbuffers that
 # are constant and assigned to.
 build_horovod() { # <folder for the wheel>
-  local scratch source
+  local scratch source wheel
   scratch=$(mktemp -d "$state/horovod.XXXXXX")
   source="$scratch/horovod-$horovod_version"
-  # PATH: CMake comes from requirements/horovod.txt. The wheel appears in its folder only when it is complete.
+  # PATH: CMake comes from requirements/horovod.txt. The wheel appears in its folder, which may be on another disk, only
+  # when it is complete.
   export CXXFLAGS="${CXXFLAGS:-} -include stdexcept"
   export PATH="$venv/bin:$PATH" MAKEFLAGS="-j$(($(nproc) < 8 ? $(nproc) : 8))" PIP_DISABLE_PIP_VERSION_CHECK=1
   "$python" -m pip download --no-deps --no-build-isolation --no-binary horovod -d "$scratch" "horovod==$horovod_version" &&
@@ -297,7 +298,8 @@ build_horovod() { # <folder for the wheel>
     sed -i '/^  pointer const data_;$/ s/ const//; s/^  const size_type count_;$/  size_type count_;/' \
       "$source/third_party/flatbuffers/include/flatbuffers/stl_emulation.h" &&
     "$python" -m pip wheel --no-deps --no-build-isolation --no-cache-dir -w "$scratch" "$source" &&
-    mkdir -p "$1" && mv -f "$scratch"/horovod-*.whl "$1/" && rm -rf "$scratch"
+    mkdir -p "$1" && wheel=$(basename "$scratch"/horovod-*.whl) &&
+    mv -f "$scratch/$wheel" "$1/$wheel.part" && mv -f "$1/$wheel.part" "$1/$wheel" && rm -rf "$scratch"
 }
 
 # Where this fails, `without` says why, and the set-up goes on.

@@ -207,6 +207,28 @@ def test_horovod_is_built_again_when_nccl_has_come(tmp_path):
     assert "Horovod 0.28.1 (gloo-nccl), compiled once" in again.stdout, again.stdout + again.stderr
 
 
+def test_a_horovod_is_kept_whole_or_not_at_all(tmp_path):
+    """Its folder is on another disk, as home folders are, which fills while the wheel is moved there."""
+    build = re.search(
+        r"^build_horovod\(\) \{.*?^\}\n", (ROOT / "scripts/setup.sh").read_text(), re.DOTALL | re.MULTILINE
+    )
+    stand_ins = """
+      state=$PWD venv=$PWD python=made horovod_version=1
+      made() { echo whole >"$scratch/horovod-1-py3.whl"; }
+      tar() { :; }
+      sed() { :; }
+      mv() { # <-f> <from> <to>
+        if [[ -d "$3" ]]; then set -- "$1" "$2" "$3/horovod-1-py3.whl"; fi
+        echo half >"$3" && "$has_room" && command mv "$@"
+      }
+    """
+    for has_room in ("false", "true"):
+        text = f"{stand_ins}\n{build[0]}\nhas_room={has_room}; build_horovod kept"
+        assert (answer("bash", "-c", text, cwd=tmp_path).returncode == 0) == (has_room == "true")
+        wheels = [wheel.read_text() for wheel in tmp_path.glob("kept/horovod-*.whl")]
+        assert wheels == (["whole\n"] if has_room == "true" else [])
+
+
 @pytest.mark.parametrize(
     ("version", "bits", "found"),
     [
