@@ -9,13 +9,18 @@ import signal
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
 import pytest
 
 from bert_tf.memory.plan import PROGRAM, Workload, predict
+from bert_tf.run import checkpoint
 from bert_tf.run.checkpoint import PREFIX
+from bert_tf.run.telemetry import Telemetry
 from bert_tf.settings.training import PretrainingConfig
+from bert_tf.tasks.pretraining.evaluation import Scorer
+from bert_tf.tasks.pretraining.task import PretrainingTask
 from bert_tf.training.step import TrainStep
 from tests import processes
 from tests.fuzz_program import answers
@@ -110,6 +115,17 @@ def test_started_again_when_done_it_only_evaluates(finished, dataset):
     leftover.mkdir()
     assert "Throughput Average" not in run(dataset, model_dir).stdout, "nothing was trained, nothing measured"
     assert (weights(model_dir), summary.read_text()) == (before, summarised) and not leftover.exists()
+
+
+def test_the_encoder_is_written_when_no_other_rank_waits(tmp_path, monkeypatch):
+    """A slow disk would take the chief longer than ranks wait for one of which they hear nothing."""
+    done = []
+    monkeypatch.setattr(checkpoint, "save_encoder", lambda *_: done.append("encoder"))
+    task = PretrainingTask(no_next_sentence=False, dropout=None)
+    task.bert_config = TINY
+    scorer = Scorer(types.SimpleNamespace(variables=[]), lambda *_: done.append("scores") or {})
+    task.finish(scorer, Telemetry(tmp_path, is_chief=True), 1)
+    assert done == ["scores", "encoder"]
 
 
 # Is killed where it has written the files of its third checkpoint, and not yet their hashes.

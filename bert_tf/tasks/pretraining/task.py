@@ -181,13 +181,13 @@ class PretrainingTask(Task):
         return scorer.scores(telemetry, update) if scorer.scores else {}
 
     def finish(self, scorer: Scorer, telemetry: Telemetry, update: int) -> None:
-        """Writes the encoder, and scores."""
+        """Scores, and then writes the encoder: however long that takes the chief, no rank waits for it any more."""
         from bert_tf.run.checkpoint import PREFIX, save_encoder
 
+        telemetry.results(update, self.evaluate(scorer, telemetry, update), {})
         if telemetry.is_chief:
             prefix = telemetry.run_folder / "pretrained" / f"{PREFIX}-1"  # where NVIDIA's TF2 code leaves it
             save_encoder(prefix, scorer.model.variables, self.bert_config.vocab_size, self.model_files)
-        telemetry.results(update, self.evaluate(scorer, telemetry, update), {})
 
 
 def _choose_config(options: PretrainingOptions, instances: InstanceSet | None) -> BertConfig:
