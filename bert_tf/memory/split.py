@@ -6,7 +6,9 @@ the split, so it may change from one update to the next.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 from typing import Any, Callable
 
 import numpy as np
@@ -91,3 +93,14 @@ class OutOfMemoryError(UserError):
             "smaller --train_batch_size with more --num_accumulation_steps is the same update, --recompute takes less "
             "memory, and --train_batch_size=auto finds the size by itself"
         )
+
+
+@contextlib.contextmanager
+def naming_the_batch(flag: str, size: int) -> Iterator[None]:
+    """For computing without training, in batches of a size that a flag gives: raises `UserError` if memory is short."""
+    from bert_tf.base.tensorflow import tf  # as above
+
+    try:
+        yield
+    except tf.errors.ResourceExhaustedError as error:
+        raise UserError(f"--{flag}={size}: out of memory ({first_line(error)}); a smaller one takes less") from None

@@ -19,6 +19,7 @@ import numpy as np
 from bert_tf.base.progress import Progress
 from bert_tf.base.tensorflow import keras, tf
 from bert_tf.interchange.saved_model import INPUTS
+from bert_tf.memory.split import naming_the_batch
 from bert_tf.ranks.workers import Workers
 from bert_tf.tasks.rows import ByToken, Outputs, TaskRows
 
@@ -114,7 +115,7 @@ class Predictor:
         results: list[list[np.ndarray]] = []  # by batch and output
         batch_secs: list[float] = []
         progress = Progress(total=len(order), unit="batches", description="predicting", disable=not workers.is_chief)
-        with workers.keep_alive(), progress:
+        with workers.keep_alive(), progress, naming_the_batch("predict_batch_size", batch_size):
             for length, batches in groups:
                 for batch, numbers in enumerate(batches[:, first : first + batch_size]):
                     started = time.perf_counter()

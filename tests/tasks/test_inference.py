@@ -10,8 +10,11 @@ from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.heads import SPANS, TOKENS
 from bert_tf.interchange.initialise import find_weights
 from bert_tf.model.heads import PretrainingModel, SpanModel
+from bert_tf.model.losses import Objective
 from bert_tf.ranks.workers import Workers
+from bert_tf.settings.training import PretrainingConfig
 from bert_tf.tasks.predict import Predicted, Predictor
+from bert_tf.tasks.pretraining import evaluation
 from bert_tf.tasks.weights import find_trained_weights, load_trained_weights
 from tests.exported import write_run
 from tests.refusals import refused
@@ -77,6 +80,22 @@ def test_every_row_once_in_order_with_few_shapes(num_rows, batch_size):
     lengths = [length for length, _ in made.batches(NUM_TOKENS[:num_rows])]
     assert set(compute.shapes) == {(batch_size, length) for length in lengths}
     assert len(predicted.batch_secs) == len(compute.shapes) - len(lengths)
+
+
+def test_a_batch_too_large_for_the_memory_is_named(monkeypatch):
+    class Large(Objective):
+        def __call__(self, *_):
+            raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor\nwith a hint")
+
+    named = "=512: out of memory .OOM when allocating tensor.; a smaller one takes less"
+    refused(f"--predict_batch_size{named}", predictor(Large(), 512).compute_all, rows_of(3))
+    batch = {"example_weights": np.ones([512], np.float32)}
+    monkeypatch.setattr(evaluation, "evaluation_batches", lambda *_, **__: iter([batch]))
+    config, data = PretrainingConfig(num_train_steps=1, eval_batch_size=512), SimpleNamespace(num_instances=3)
+    model = SimpleNamespace(backend=SimpleNamespace(scope="off"), config=SimpleNamespace(vocab_size=9))
+    refused(
+        f"--eval_batch_size{named}", evaluation.make_scorer(config, data, model, Large(), Workers()).scores, None, 1
+    )
 
 
 def test_what_was_predicted_last_is_kept_until_the_next_update():

@@ -11,6 +11,7 @@ from bert_tf.base.progress import Progress
 from bert_tf.base.tensorflow import keras, tf
 from bert_tf.batches.batches import evaluation_batches
 from bert_tf.batches.instance_set import InstanceSet
+from bert_tf.memory.split import naming_the_batch
 from bert_tf.model.losses import Objective
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.telemetry import Telemetry
@@ -56,7 +57,7 @@ def make_scorer(
         sums = np.zeros([num_denominators + len(objective.metric_names)])
         is_silent = not workers.is_chief
         progress = Progress(batches, total=num_batches, unit="batches", description="evaluation", disable=is_silent)
-        with workers.keep_alive():
+        with workers.keep_alive(), naming_the_batch("eval_batch_size", split.micro_batch_size):
             for features in progress:
                 sums[:num_denominators] += objective.local_denominators(features)
                 sums[num_denominators:] += compiled(features).numpy()
