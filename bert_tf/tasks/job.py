@@ -66,7 +66,9 @@ def run_job(job: Job, workers: Workers, use: Use | None = None) -> bool:
         advice = "leave --bert_config_file out, and the configuration beside the weights is taken"
         for warning in [*task.weights.warnings, *(f"{difference}; {advice}" for difference in differences)]:
             telemetry.warning(warning)
-        update = load_trained_weights(task.weights, model, task.head)
+        with workers.keep_alive():
+            update = load_trained_weights(task.weights, model, task.head) if workers.is_chief else 0
+        workers.broadcast(model.variables)  # a rank may find a newer checkpoint, or another file of this name
         telemetry.note(f"predicting with {task.weights.source}")
         finish(telemetry, update)
     return True

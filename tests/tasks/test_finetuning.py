@@ -1,5 +1,6 @@
 """Fine-tuning on a handful of questions: order of rows, resuming, scores, and what is refused."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -15,6 +16,7 @@ from tensorflow.python.eager import context
 from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
 from bert_tf.model.heads import SpanModel
+from bert_tf.ranks.workers import Workers
 from bert_tf.tasks import job as jobs
 from bert_tf.tasks.data import TaskData
 from bert_tf.tasks.squad.decode import DecodeSettings
@@ -122,6 +124,23 @@ def test_predicting_again_gives_the_same_answers(finished, squad, tmp_path, caps
     printed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
     assert json.loads(printed[0])["f1"] == events(tmp_path, "evaluation")[0]["f1"]
     assert events(tmp_path, "evaluation")[0]["update"] == 8
+
+
+def test_all_ranks_predict_with_the_weights_that_the_chief_has_read(finished, squad, tmp_path, monkeypatch):
+    """And wait for as long as that takes it: they might find a newer checkpoint, or another file of this name."""
+    done, ranks, load = [], Workers(), jobs.load_trained_weights
+
+    @contextlib.contextmanager
+    def keep_alive():
+        done.append("begins")
+        yield
+        done.append("ends")
+
+    ranks.keep_alive, ranks.broadcast = keep_alive, lambda variables: done.append("sends")
+    monkeypatch.setattr(jobs, "load_trained_weights", lambda *given: (done.append("reads"), load(*given))[1])
+    jobs.run_job(job(squad, tmp_path, **from_checkpoint(finished)), ranks)
+    read = done.index("reads")
+    assert done[read - 1 : read + 3] == ["begins", "reads", "ends", "sends"]
 
 
 def test_answers_that_cannot_be_given_are_counted_before_anything_is_predicted(finished, squad, tmp_path, capsys):
