@@ -224,7 +224,7 @@ class FinetuningTask(Task):
         self.bert_config.check_length(self.max_seq_length)
 
     def prepare(self, run: Run) -> None:
-        """Reads all files, and then makes their rows."""
+        """Reads all files, compares what the ranks have, and then makes the rows."""
         self.contents: dict[str, Any] = {}
         self.rows: dict[str, Any] = {}
         notes = []
@@ -235,6 +235,8 @@ class FinetuningTask(Task):
                     notes.append(note)
                 if use == TRAIN:
                     notes.append(self.fit())
+            facts = {", ".join(map(str, paths)): content_key(*paths) for paths in self.files.values()}
+        run.workers.require_same({"tokenizer": self.tokenizer.files(), **facts})
         if not self.trains:
             notes.append(self._rows_unlike_training())
         for note in filter(None, notes):

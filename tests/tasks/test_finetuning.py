@@ -19,6 +19,7 @@ from bert_tf.model.heads import SpanModel
 from bert_tf.ranks.workers import Workers
 from bert_tf.tasks import job as jobs
 from bert_tf.tasks.data import TaskData
+from bert_tf.tasks.rows import content_key
 from bert_tf.tasks.squad.decode import DecodeSettings
 from bert_tf.tasks.squad.features import FeatureSettings
 from bert_tf.tasks.squad.task import SquadTask
@@ -141,6 +142,13 @@ def test_all_ranks_predict_with_the_weights_that_the_chief_has_read(finished, sq
     jobs.run_job(job(squad, tmp_path, **from_checkpoint(finished)), ranks)
     read = done.index("reads")
     assert done[read - 1 : read + 3] == ["begins", "reads", "ends", "sends"]
+
+
+def test_ranks_with_other_files_to_predict_are_refused(finished, squad, tmp_path, monkeypatch):
+    compared = {}
+    monkeypatch.setattr(Workers, "require_same", lambda _, facts: compared.update(facts))
+    assert job(squad, tmp_path, **from_checkpoint(finished)).run()
+    assert compared[str(squad / "squad.json")] == content_key(squad / "squad.json") and compared["tokenizer"]
 
 
 def test_answers_that_cannot_be_given_are_counted_before_anything_is_predicted(finished, squad, tmp_path, capsys):
