@@ -47,7 +47,7 @@ _MASKED_WORD_HEAD = "cls/predictions/transform/dense/kernel"
 # Keras' names of NVIDIA's attention; tf-models-official, whose head has an activation, has moved on from them.
 _NVIDIAS = "/self_attention_output/"
 # Google's name, which Keras' models of others do not have.
-_OURS = "bert/embeddings/word_embeddings"
+_OUR_WORD_TABLE = "bert/embeddings/word_embeddings"
 _NO_ACTIVATION = (
     "NVIDIA's TF2 code trains the masked-word head without an activation; the head here has BERT's gelu, so what these "
     "weights predict for masked words is off until the head has been trained on (the encoder is not affected)"
@@ -71,7 +71,7 @@ def read_checkpoint(prefix: Path) -> Weights:
             raise UserError(
                 f"checkpoint {prefix} holds objects of Keras, but not those of a BERT ({error}); name another one"
             ) from None
-    if _OURS in keras_names.values():
+    if _OUR_WORD_TABLE in keras_names.values():
         raise UserError(
             f"checkpoint {prefix} was written by Keras from an encoder of this project: load it there by load_weights, "
             "and write it by the save() of what bert_tf.from_pretrained gave"

@@ -199,12 +199,15 @@ def _unlike_own(tokenizer: Tokenizer, path: Path, stored: StoredTokenizer) -> st
         pieces = open_stored(stored)[0].inv_vocab if stored.needs_library else load_pieces(stored.vocab_file)
     except UserError:  # which may be why another one is named
         return ""
-    pairs = enumerate(zip(tokenizer.inv_vocab, pieces))
-    others = [(number, *pair) for number, pair in pairs if len({*pair, ""}) > 2 and not _RESERVED.fullmatch(pair[1])]
+    others = [
+        (number, piece, other)
+        for number, (piece, other) in enumerate(zip(tokenizer.inv_vocab, pieces))
+        if piece != other and piece and other and not _RESERVED.fullmatch(other)
+    ]
     fault = ""
     if others:
-        number, *pair = others[0]
-        given, theirs = contrast(*pair)
+        number, piece, other = others[0]
+        given, theirs = contrast(piece, other)
         fault = f"{len(others):,} tokens are others than in {stored.vocab_file}: {number} is {given}, {theirs} there"
     elif stored.casing not in (None, tokenizer.casing):
         fault = f"its text has {tokenizer.casing}, that of {stored.folder} {stored.casing}"

@@ -58,7 +58,7 @@ class LaunchEnvironment:
         other._started_at, other.signals = self._started_at, self.signals
         return other
 
-    def variables(self, defaults: Mapping[str, str]) -> dict[str, str]:
+    def with_defaults(self, defaults: Mapping[str, str]) -> dict[str, str]:
         """The variables, and these where they are not set, or empty, which means the same."""
         return {**self.environ, **{name: text for name, text in defaults.items() if not self.environ.get(name)}}
 

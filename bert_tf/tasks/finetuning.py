@@ -88,7 +88,7 @@ class FinetuningTask(Task):
       keeps_head: whether a training starts with the head of its initial weights, if they have one.
       weights: those to train from or to predict with; None: random weights.
       tokenizer: the model's, from `open` on.
-      contents, rows: what `prepare` has read, and made of it, by what the files are for.
+      contents, rows, keys: what `prepare` has read, what it made of it, and hashes of the files, by what these are for.
     """
 
     head: ClassVar[Head]
@@ -235,8 +235,9 @@ class FinetuningTask(Task):
                     notes.append(note)
                 if use == TRAIN:
                     notes.append(self.fit())
-            facts = {", ".join(map(str, paths)): content_key(*paths) for paths in self.files.values()}
-        run.workers.require_same({"tokenizer": self.tokenizer.files(), **facts})
+            self.keys = {use: content_key(*paths) for use, paths in self.files.items()}
+        named = {", ".join(map(str, paths)): self.keys[use] for use, paths in self.files.items()}
+        run.workers.require_same({"tokenizer": self.tokenizer.files(), **named})
         if not self.trains:
             notes.append(self._rows_unlike_training())
         for note in filter(None, notes):
@@ -279,7 +280,7 @@ class FinetuningTask(Task):
         from bert_tf.tasks.weights import tokenizer_identity
 
         tokenizer = tokenizer_identity(self.tokenizer)
-        return {"task": self.name, "data": content_key(*self.files[TRAIN]), **tokenizer, **self.fixed()}
+        return {"task": self.name, "data": self.keys[TRAIN], **tokenizer, **self.fixed()}
 
     def training(self, run: Run, model: keras.Model) -> Facts:
         from bert_tf.interchange.initialise import choose_vocabulary, initialise_from

@@ -70,14 +70,17 @@ def _query_gpus(field: str) -> list[str]:
     """
     answer = ask_nvidia_smi(f"--query-gpu=uuid,{field}", "--format=csv,noheader,nounits")
     rows = [line.split(", ", 1) for line in answer if line.startswith("GPU-")]
-    names, is_by_number = _visible_gpus(os.environ), os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    every, names = [value for _, value in rows], _visible_gpus(os.environ)
+    if names is None:
+        return every
+    is_by_number = os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
     chosen = [
         value
         for number, (uuid, value) in enumerate(rows)
-        for name in names or []
+        for name in names
         if uuid.startswith(name) or (is_by_number and name == str(number))
     ]
-    return chosen if names is not None and len(chosen) == len(names) else [value for _, value in rows]
+    return chosen if len(chosen) == len(names) else every
 
 
 def compute_capabilities() -> list[tuple[int, int]]:

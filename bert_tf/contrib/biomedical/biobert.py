@@ -110,7 +110,7 @@ def make_pretraining(number: int, typed: Typed, environment: LaunchEnvironment) 
     weights = f"download/google_pretrained_weights/{'cased' if typed['cased'] else 'uncased'}_{size}/bert_model.ckpt"
     defaults = {"DATASET": "pubmed_baseline", "INIT_CHECKPOINT": str(environment.data_dir / weights)}
     start = {"INIT_CHECKPOINT": typed["init_checkpoint"]} if number == 2 else {}
-    here = environment.changed({**environment.variables(defaults), **start})
+    here = environment.changed({**environment.with_defaults(defaults), **start})
     return Pretraining(f"biobert_phase_{number}", typed, here, "lamb", [phase], is_cased=typed["cased"])
 
 

@@ -192,7 +192,7 @@ class Training(Budget):
 def make_budget(typed: Typed, environment: LaunchEnvironment) -> Budget:
     """The measurement, if it has not been made in the results' folder, else the training."""
     given = {} if typed["dataset"] == ANY else {"DATASET": typed["dataset"]}
-    environment = environment.changed({**environment.variables(PRESET), **given})
+    environment = environment.changed({**environment.with_defaults(PRESET), **given})
     counts = _counts_of_text(environment)
     # Two documents fit into one sequence, on average. The parts of longer ones fill theirs.
     is_short = counts and 2 * counts["num_tokens"] <= LAST.max_seq_length * counts["num_documents"]

@@ -54,7 +54,9 @@ def fault_of(label: str) -> str:
     if label == OUTSIDE or (label[:1] in set("BIESLUM") and (len(label) == 1 or (label[1] == "-" and len(label) > 2))):
         return ""
     rule = f"must be {OUTSIDE}, or B-TYPE, I-TYPE and so on (before a type alone write I-)"
-    return f"the label is {label!r:.80}: {f'{OUTSIDE} has no type' if label.startswith(f'{OUTSIDE}-') else rule}"
+    if label.startswith(f"{OUTSIDE}-"):
+        rule = f"{OUTSIDE} has no type"
+    return f"the label is {label!r:.80}: {rule}"
 
 
 @functools.lru_cache(maxsize=1 << 12)

@@ -171,8 +171,8 @@ def _options_of(prepared: Prepared, options: PreparationOptions, layout: Layout)
     }
     if "input_format" in of_stage:
         # Tables and JSON lines are told by their suffix whatever the option says; all others are read in one way.
-        kinds = {*of_stage["input_format"].split("+")} - {"parquet"}
-        of_stage["input_format"] = min(kinds - {"jsonl"} or kinds, default="parquet")
+        kinds = {*of_stage["input_format"].split("+")}
+        of_stage["input_format"] = min(kinds - {"jsonl", "parquet"} or kinds)
     if prepared.stage == "create_vocab":
         of_stage["vocab_file"] = str(prepared.manifest_path).removesuffix(f".{MANIFEST_NAME}")
     elif made.vocab:

@@ -202,13 +202,15 @@ def _finished_tokens(options: PreparationOptions, layout: Layout) -> _Source:
     Raises: UserError where the dataset has no token files, some are missing, or there are several sets.
     """
     dataset, flags = options.dataset, _casing_flags(options)
+
+    def of_casings(*casings: Casing) -> list[Path]:
+        names = (f"{_casing_in_names(casing)}_shard_*/{dataset}/{MANIFEST_NAME}" for casing in casings)
+        return sorted(path.parent for name in names for path in layout.tokens.glob(name))
+
     every = itertools.starmap(Casing, itertools.product((False, True), repeat=2))
     fitting = [casing for casing in every if all(flag in (None, value) for flag, value in zip(flags, casing))]
-    folders: list[Path] = []
-    for casings in ([casing_of(options)] if any(flag is not None for flag in flags) else [], fitting):
-        names = [f"{_casing_in_names(casing)}_shard_*" for casing in casings]
-        found = (path for name in names for path in layout.tokens.glob(f"{name}/{dataset}/{MANIFEST_NAME}"))
-        folders = folders or sorted(path.parent for path in found)
+    is_any = len(fitting) == 4
+    folders = ([] if is_any else of_casings(casing_of(options))) or of_casings(*fitting)
     if len(folders) > 1:
         raise UserError(f"{dataset} has token files in {' and '.join(map(str, folders))}: move away those not wanted")
     folder = folders[0] if folders else layout.tokens / "lower_case_*" / dataset

@@ -73,8 +73,10 @@ def _of_other_task(task: TextTask, trained: TrainedTask | None) -> str:
         known = find_task(trained.name)
     except UserError:  # a user's own, or one that is not known here
         return ""
+    if known.name == task.name:
+        return ""
     other = f"{known.name}, which has the labels {listed(task.labels)}, too"
-    return f"warning: by {trained.file} these weights are for {other}, not for {task.name}" * (known.name != task.name)
+    return f"warning: by {trained.file} these weights are for {other}, not for {task.name}"
 
 
 def _way_out(task: TextTask, trained: TrainedTask) -> str:
