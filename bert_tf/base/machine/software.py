@@ -19,8 +19,8 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.machine.hardware import compute_capabilities
 
 SETUP = "'bash scripts/setup.sh'"
-# The versions of TensorFlow on which all tests pass; each has a folder in requirements/.
-SUPPORTED = ("2.15", "2.17", "2.20")
+# The versions of TensorFlow on which the tests pass; setup.sh installs those that have a folder in requirements/.
+SUPPORTED = ("2.15", "2.17", "2.18", "2.19", "2.20", "2.21")
 _LAST_WITH_KERAS_2 = (2, 15)
 # Before this version CUDA has no compiler and no libraries for GPUs from this compute capability on.
 _CUDA_FOR_BLACKWELL, _BLACKWELL = (12, 8), (10, 0)
@@ -64,7 +64,7 @@ def check_tensorflow(num_gpus: int) -> None:
 
 
 def check_version(version: str) -> None:
-    """Checks whether the project runs on this version of TensorFlow, and whether the Keras that it needs is there."""
+    """Checks whether the project runs on this version of TensorFlow, and whether the packages that it needs are there."""
     number = ".".join(version.split(".")[:2])
     if number not in SUPPORTED:
         raise UserError(
@@ -76,6 +76,8 @@ def check_version(version: str) -> None:
             f"TensorFlow {version} contains Keras 3, and the model needs Keras 2, the package tf_keras: {SETUP} "
             f"installs it, or 'pip install --no-deps tf_keras=={number}.*'"
         )
+    if not is_installed("tensorboard"):  # up to 2.20 TensorFlow needs it
+        raise UserError(f"TensorFlow {version} writes no summaries without TensorBoard: pip install tensorboard")
 
 
 def contains_keras_2(version: str) -> bool:
