@@ -77,7 +77,7 @@ class InstanceSet:
       copies: numbers of instances [copies][files]; epoch e is a pass over copy e % copies (set by the subclasses).
     """
 
-    stage = ""  # any
+    stage: str | None = None  # any
     schema: RecordSchema
     copies: list[list[int]]
 

@@ -19,6 +19,7 @@ from bert_tf.batches.masking import MaskingRules
 from bert_tf.records import shard as shards
 from bert_tf.records.schema import RecordSchema
 from bert_tf.records.shard import load_index, write_index
+from bert_tf.settings.programs import PretrainingOptions
 from bert_tf.settings.training import BatchSplit, PretrainingConfig
 from bert_tf.tasks.pretraining.task import PretrainingTask
 from tests.preparation import flip
@@ -143,6 +144,13 @@ def test_records_that_do_not_fit_are_refused(dataset):
         refused(words, records.check_vocabulary, num_rows, has_reserved_rows=False)
     # As of records without a manifest, whose vocabulary is not known.
     refused("only 20 pieces", next, evaluation_batches(records, BatchSplit(64), 1, vocab_size=20))
+
+
+@pytest.mark.parametrize("name", ["dataset", "token_dataset"])
+def test_a_plan_takes_the_vocabulary_of_any_prepared_data(request, name):
+    folder = request.getfixturevalue(name)
+    options = PretrainingOptions(model_dir="unused", bert_model="tiny", input_files=str(folder / "training"))
+    assert PretrainingTask.plan_config(options).vocab_size == VOCAB_SIZE
 
 
 @pytest.mark.parametrize(
