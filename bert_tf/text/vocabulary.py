@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -163,14 +164,16 @@ def continues_word(vocab: Mapping[str, int], prefix: str) -> np.ndarray:
 
     Args:
       prefix: of tokens that continue a word; "": the tokens are SentencePiece's, which does not mark them: there a
-        token without `WORD_START` continues a word if it starts with a letter or digit that is not an ideograph.
+        token without `WORD_START` continues a word if it starts with a letter or digit that is not an ideograph, or
+        with a mark on a letter, such as a vowel sign of Hindi.
     """
     continues = np.zeros(max(vocab.values()) + 1, bool)
     for token, token_id in vocab.items():
         if prefix:
             continues[token_id] = token.startswith(prefix)
         else:
-            continues[token_id] = token[0].isalnum() and not is_ideograph(token[0])
+            is_mark = unicodedata.category(token[0]).startswith("M")
+            continues[token_id] = is_mark or token[0].isalnum() and not is_ideograph(token[0])
     return continues
 
 

@@ -204,3 +204,5 @@ def test_words_are_told_by_either_kind_of_mark():
 
     assert going_on("##", "play", "##ing", "##", "#", "▁") == ["##ing", "##"]
     assert going_on("", "▁play", "ing", ".", "▁", "s", "中", "中国", "9", "’", "▁“") == ["ing", "s", "9"]
+    signs = ["\u093e", "\u0940\u0902", "\u094d\u091a", "\u0301s"]  # vowel signs of Hindi, an accent
+    assert going_on("", "▁न", *signs, "।") == signs
