@@ -64,6 +64,10 @@ def find_shards(patterns: str, argument: str) -> list[Path]:
     return shards
 
 
+def _made_with(manifest: Manifest) -> tuple[object, ...]:
+    return manifest.vocab, manifest.arguments.get("do_lower_case"), manifest.arguments.get("strip_accents")
+
+
 class InstanceSet:
     """Shards of pre-training instances with their manifest.
 
@@ -200,7 +204,18 @@ class InstanceSet:
         raise NotImplementedError
 
     def _find_manifest(self) -> tuple[Path | None, Manifest | None]:
-        for folder in (self.files[0].parent.parent, self.files[0].parent):
+        """The first file's. Raises: UserError if other files were made with another vocabulary or casing."""
+        (folder, manifest), *others = map(self._manifest_beside, dict.fromkeys(path.parent for path in self.files))
+        for other_folder, other in others:
+            if manifest and other and _made_with(other) != _made_with(manifest):
+                raise UserError(
+                    f"--{self._argument}: the data of {other_folder} were made with another vocabulary, or with "
+                    f"capitals or accents treated otherwise, than those of {folder}; use the same for all"
+                )
+        return folder, manifest
+
+    def _manifest_beside(self, shards: Path) -> tuple[Path | None, Manifest | None]:
+        for folder in (shards.parent, shards):
             if manifest := read_manifest(folder / MANIFEST_NAME, self.stage):
                 return folder, manifest
         return None, None

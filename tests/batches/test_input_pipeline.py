@@ -146,6 +146,17 @@ def test_records_that_do_not_fit_are_refused(dataset):
     refused("only 20 pieces", next, evaluation_batches(records, BatchSplit(64), 1, vocab_size=20))
 
 
+@pytest.mark.parametrize("data_format", ["records", "tokens"])
+@pytest.mark.parametrize(("sha256", "arguments"), [("ab" * 32, {}), ("", {"do_lower_case": False})])
+def test_data_made_with_several_vocabularies_are_refused(tmp_path, data_format, sha256, arguments):
+    one, other = (write_dataset(tmp_path / name, data_format=data_format) for name in "ab")
+    patterns, rules = f"{one}/training,{other}/training", MaskingRules(0.15, 3)
+    assert len(open_instances(patterns, "input_files", 16, rules).files) == 6
+    write_manifest(other, data_format, arguments, sha256)
+    words = f"--input_files: the data of {other} were made with another vocabulary, .* than those of {one}; use"
+    refused(words, open_instances, patterns, "input_files", 16, rules)
+
+
 @pytest.mark.parametrize("name", ["dataset", "token_dataset"])
 def test_a_plan_takes_the_vocabulary_of_any_prepared_data(request, name):
     folder = request.getfixturevalue(name)
