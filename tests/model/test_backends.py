@@ -323,6 +323,7 @@ def test_a_step_without_kernels_computes_as_xla_and_says_why(stand_in, monkeypat
 
 def test_a_large_micro_batch_of_a_small_model_has_kernels(stand_in):
     assert BiasGelu(1024 * 512, 512, True, tf.float16).kernels
+    assert WordLoss(1 << 17, 30_522, 30_528, tf.float16).kernels, "its offsets are 64 bits"
 
 
 @pytest.mark.parametrize(
@@ -336,6 +337,9 @@ def test_a_large_micro_batch_of_a_small_model_has_kernels(stand_in):
         (lambda: BiasGelu(64, 128, True, tf.float16), "64 rows are no multiple of 128"),
         (lambda: BiasGelu(128, 96, True, tf.float16), "an intermediate size of 96 is no multiple of 128"),
         (lambda: AddNorm(1 << 23, 32, 128, 0.1, EPSILON, tf.float16), "8388608 rows are too many for a launch"),
+        (lambda: AddNorm(1 << 21, 512, 1024, 0.0, EPSILON, tf.float16), f"2097152 rows have {1 << 31} elements, too "),
+        (lambda: BiasGelu(1 << 19, 4096, True, tf.float16), f"524288 rows have {1 << 31} elements, too many for off"),
+        (lambda: FusedAttention(1 << 21, 512, 16, 64, 0.0, True, tf.float16), f"2097152 rows have {1 << 31} elements"),
         (lambda: draw_keep_bits(0.1, 1, 128), "a row's 128 dropouts do not fill words of bits"),
     ],
 )

@@ -19,7 +19,6 @@ _NORM_ROWS, _NORM_STEPS, _NORM_WARPS = 4, 16, 4
 _GELU_ROWS, _GELU_STEPS, _GELU_WARPS = 8, 16, 4
 _LOSS_ROWS, _LOSS_STEPS, _LOSS_COLUMNS = 8, 8, 512
 _LARGEST_NORM = 4096
-_ELEMENTS_LIMIT = 1 << 31
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,8 +98,6 @@ class BiasGelu(FusedOperation):
 
     def launches(self) -> list[Launch]:
         rows, width, data, floats = self.num_rows, self.intermediate_size, self.dtype, tf.float32
-        if rows * width >= _ELEMENTS_LIMIT:
-            raise Unavailable(f"{rows} rows of {width} are too many for offsets of 32 bits")
         if width % 128:
             raise Unavailable(f"an intermediate size of {width} is no multiple of 128")
         columns, num_programs = 128 if width % 256 else 256, rows // self.smallest_num_rows
@@ -143,6 +140,7 @@ class WordLoss(FusedOperation):
     """Cross-entropy over the vocabulary."""
 
     title: ClassVar[str] = "the masked words' loss"
+    has_wide_offsets: ClassVar[bool] = True
     num_rows: int
     vocab_size: int
     padded_size: int

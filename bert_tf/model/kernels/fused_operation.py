@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
@@ -16,6 +17,7 @@ Site = tuple[tf.Tensor, tf.Tensor]  # of a dropout: key and first row, from `Dro
 BITS_PER_WORD = 32
 _WORDS_OF_PROGRAM = 128  # for each of a count's eight elements
 _LARGEST_GRID = 65_535  # in the second and third direction
+_ELEMENTS_LIMIT = 1 << 31  # of an array whose offsets are 32 bits
 
 
 class Launch(NamedTuple):
@@ -44,6 +46,7 @@ class FusedOperation(abc.ABC):
     """
 
     title: ClassVar[str]  # for the user
+    has_wide_offsets: ClassVar[bool] = False  # of 64 bits, in all its kernels
     num_rows: int
     dtype: tf.DType
 
@@ -54,6 +57,9 @@ class FusedOperation(abc.ABC):
             raise Unavailable(f"{self.num_rows} rows are no multiple of {self.smallest_num_rows}")
         if any(max(launch.grid[1:]) > _LARGEST_GRID for launch in self._launches):
             raise Unavailable(f"{self.num_rows} rows are too many for a launch")
+        most = max(math.prod(shape) for launch in self._launches for shape, _ in launch.results)
+        if most >= _ELEMENTS_LIMIT and not self.has_wide_offsets:
+            raise Unavailable(f"{self.num_rows} rows have {most} elements, too many for offsets of 32 bits")
         find_kernels(self.kernels)
 
     @property
