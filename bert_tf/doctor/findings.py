@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Callable, NamedTuple
 
-from bert_tf.base.errors import MissingError, UserError
+from bert_tf.base.errors import MissingError, UserError, as_user_error
 from bert_tf.base.files import CHECKOUT
 from bert_tf.base.machine.software import check_temporary_folder
 
@@ -43,10 +43,12 @@ def problems(check: Callable[..., object], *arguments: Any) -> list[Finding]:
 
 
 def whole(findings: Findings) -> Findings:
-    """The findings of an examination, and as the last one the `UserError` that has ended it."""
+    """The findings of an examination, and as the last one the error of the user that has ended it."""
     try:
         yield from findings
-    except UserError as error:
+    except Exception as raised:
+        if (error := as_user_error(raised)) is None:
+            raise
         yield Finding(PROBLEM, str(error))
 
 

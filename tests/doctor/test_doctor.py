@@ -270,6 +270,12 @@ def test_file_systems(tmp_path, monkeypatch, fault, state, part):
     holds(machine.examine_file_system(Folder(Path("/dev/null"), "DATA_DIR")), (PROBLEM, "/dev/null is a file"))
 
 
+def test_a_folder_that_may_not_be_looked_into(tmp_path, monkeypatch):
+    """It ends an examination, not the doctor."""
+    monkeypatch.setattr(Path, "exists", mock.Mock(side_effect=PermissionError(errno.EACCES, "Denied", "/other")))
+    holds(machine.examine_room_for_results(Folder(tmp_path, "RESULTS_DIR")), (PROBLEM, "/other: Denied; name another"))
+
+
 @pytest.mark.parametrize("room, state", [(100, OK), (54, WARNING), (0.5, PROBLEM)])
 def test_room(tmp_path, monkeypatch, room, state):
     monkeypatch.setattr(machine.shutil, "disk_usage", lambda _: SimpleNamespace(free=room * GB))
