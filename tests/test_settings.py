@@ -105,13 +105,19 @@ def test_identity_does_not_depend_on_the_split():
         ({"learning_rate": float("inf")}, "learning_rate=inf: must be a number above 0, and at most 100"),
         ({"num_ranks": 999_999}, "num_ranks=999999: must be .* at most 16,384"),
         ({"train_batch_size": 10**6}, "global_batch_size=16000000: must be at most 1,048,576"),
-        ({"seed": 1 << 64}, "seed=18446744073709551616: must be .* at most"),
+        ({"seed": 10**18}, "seed=1000000000000000000: must be .* at most 999,999,999,999,999,999"),
         ({"adam_bias_correction": True}, "no effect with optimizer_type=lamb"),
         ({"max_predictions_per_seq": 129}, "max_predictions_per_seq=129"),
     ],
 )
 def test_bad_training_settings_name_the_setting(change, words):
     refused(words, PretrainingConfig, **{**TRAIN, **change})
+
+
+def test_the_largest_seed_can_be_typed():
+    for name, cls in ("seed", PretrainingConfig), ("random_seed", PreparationOptions):
+        seed = find_setting(name, cls)
+        assert seed.parse(str(seed.at_most)) == seed.at_most < 2**63, "NumPy would round it to a float"
 
 
 def test_fine_tuning_has_the_same_limits():

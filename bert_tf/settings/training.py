@@ -18,7 +18,7 @@ AUTO = "auto"  # --train_batch_size: the largest micro-batch that fits
 EPOCH = "epoch"  # --eval_steps
 SEED = 12345
 MAX_RANKS, MAX_GLOBAL_BATCH = 16384, 1 << 20
-MAX_SEED = (1 << 63) - 1  # NumPy reads a larger key in a list as a float, and neighbours would share their order
+MAX_SEED = 10**18 - 1  # the digits that `parse_whole` reads; NumPy's Philox would round a key of over 63 bits
 # Held-out instances evaluated by default: about 200,000 masked tokens at 20 each, enough to know the accuracy to 0.1 %.
 EVALUATED_INSTANCES = 10_240
 

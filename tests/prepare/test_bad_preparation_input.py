@@ -134,7 +134,7 @@ def test_a_working_directory_that_is_no_folder_or_below_none(tmp_path):
         ("--action sharding --dataset sample --fraction_test_set=1_0.5", "--fraction_test_set=1_0.5: must be a number"),
         ("--action sharding --dataset sample --n_processes 0", "--n_processes=0: must be"),
         ("--action sharding --dataset sample --fraction_test_set=nan", "--fraction_test_set=nan: must be a number"),
-        ("--action sharding --dataset sample --random_seed=9223372036854775808", "--random_seed=9223372036854775808: must be .* at most 9,223,372"),
+        ("--action sharding --dataset sample --random_seed=18446744073709551616", "--random_seed=18446744073709551616: must be .* at most 999,999,9"),
         ("--action sharding --dataset custom --n_test_shards 0", "n_test_shards=0 and fraction_test_set=0.1: both must be 0"),
         ("--action sharding --dataset custom --fraction_test_set 0", "fraction_test_set=0.0: both must be 0 or neither"),
         ("--action sharding --dataset sample --max_seq_length 128", "--max_seq_length has no effect on --action=sharding, only on"),
