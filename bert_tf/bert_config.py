@@ -31,7 +31,8 @@ _Rule = tuple[str, Callable[[Any], bool]]
 
 
 _COUNT: _Rule = (f"a whole number >= 1, at most {1 << 24}", lambda value: type(value) is int and 1 <= value <= 1 << 24)
-_RATE: _Rule = ("a number in [0, 1)", lambda value: type(value) in (int, float) and 0 <= value < 1)
+# Dropout (`model.randomness`) rounds rates to multiples of 2^-16, and 1 would keep nothing.
+_RATE: _Rule = ("a number in [0, 0.999]", lambda value: type(value) in (int, float) and 0 <= value <= 0.999)
 _POSITIVE: _Rule = ("a number in (0, 1]", lambda value: type(value) in (int, float) and 0 < value <= 1)
 # The fields that are no simple counts.
 _RULES: dict[str, _Rule] = {

@@ -47,7 +47,7 @@ def test_presets_are_the_published_sizes():
     [
         ({"hidden_size": 100}, "not a multiple"),
         ({"hidden_act": "swish"}, "must be one of"),
-        ({"hidden_dropout_prob": 1.0}, r"\[0, 1\)"),
+        ({"hidden_dropout_prob": 0.999999}, r"\[0, 0.999\]"),
         ({"layer_norm_eps": 0}, r"layer_norm_eps=0 .*\(0, 1\]"),
         ({"max_position_embeddings": 10**30}, "max_position_embeddings=10000.* at most 16777216"),
         ({"hidden_size": "9" * 5000}, "hidden_size='9{39} in the model's"),
