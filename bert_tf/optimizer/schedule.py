@@ -55,8 +55,8 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         with tf.name_scope(self.name):
             step = tf.cast(step, tf.float32)
             warming = step / max(self.warmup_steps, 1)
-            left = tf.maximum(self.total_steps - tf.maximum(step, self.decay_start), 0.0)
-            left /= max(self.total_steps - self.decay_start, 1)
+            start = min(self.decay_start, self.total_steps - 1)  # a decay takes a step, or all before it would be 0
+            left = tf.maximum(self.total_steps - tf.maximum(step, start), 0.0) / (self.total_steps - start)
             return self.peak_learning_rate * tf.where(step < self.warmup_steps, warming, left**self.power)
 
     def get_config(self) -> dict[str, Any]:
