@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from bert_tf.base.machine.hardware import GIB, count_cores, free_memory, gpu_memories
 from bert_tf.bert_config import BertConfig
-from bert_tf.model.kernels.requirements import can_attend, may_have_kernels
+from bert_tf.model.kernels.requirements import LOSS_UNIT, can_attend, may_have_kernels
 from bert_tf.optimizer_registry import OPTIMIZERS
 from bert_tf.settings.programs import ProgramOptions
 from bert_tf.settings.training import TrainingConfig, compute_dtype
@@ -211,7 +211,9 @@ def predict(work: Workload) -> Memory:
     last = layer_without_scores + scores * without_kernels.scores.bytes(size)
     last = work.last_layer_share * last + (1 - work.last_layer_share) * rows * kept.keys.bytes(size)
     layers = config.num_hidden_layers * rows * size if work.recompute else (config.num_hidden_layers - 1) * layer + last
-    logits = num_rows * work.num_predictions * config.padded_vocab_size * kept.logits.bytes(size)
+    num_words = num_rows * work.num_predictions
+    of_logits = (without_kernels if num_words % LOSS_UNIT else kept).logits.bytes(size)
+    logits = num_words * config.padded_vocab_size * of_logits
     table_of_head = table if work.num_predictions else 0
     # Weights in the compute type are kept for the whole update.
     casts = 0 if size == FLOAT or work.recompute else parameters / FLOAT * size

@@ -12,12 +12,13 @@ from bert_tf.base.tensorflow import tf
 from bert_tf.model.elementwise import with_gradient
 from bert_tf.model.kernels.compilation import Unavailable
 from bert_tf.model.kernels.fused_operation import BITS_PER_WORD, FusedOperation, Launch, Site, draw_keep_bits
+from bert_tf.model.kernels.requirements import LOSS_UNIT
 from bert_tf.model.randomness import keep_scale
 
 # Rows that a kernel's programs take at once, and how often: the fastest on an H200.
 _NORM_ROWS, _NORM_STEPS, _NORM_WARPS = 4, 16, 4
 _GELU_ROWS, _GELU_STEPS, _GELU_WARPS = 8, 16, 4
-_LOSS_ROWS, _LOSS_STEPS, _LOSS_COLUMNS = 8, 8, 512
+_LOSS_ROWS, _LOSS_STEPS, _LOSS_COLUMNS = 8, LOSS_UNIT // 8, 512
 _LARGEST_NORM = 4096
 
 
@@ -148,7 +149,7 @@ class WordLoss(FusedOperation):
 
     @property
     def smallest_num_rows(self) -> int:
-        return _LOSS_ROWS * _LOSS_STEPS
+        return LOSS_UNIT
 
     def launches(self) -> list[Launch]:
         rows, width, floats = self.num_rows, self.padded_size, tf.float32

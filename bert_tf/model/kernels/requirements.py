@@ -13,6 +13,8 @@ OLDEST_CAPABILITY = (8, 0)
 HEAD_SIZES = (32, 64, 128)
 # The lengths of sequences: multiples of this, and one that is shorter.
 LENGTH_UNIT, SHORT_LENGTH = 64, 32
+# The rows of the masked words' loss, the predictions of a micro-batch: multiples of this.
+LOSS_UNIT = 64
 # The C++ that XLA calls.
 LAUNCHER = Path(__file__).with_name("launch.cpp")
 
