@@ -14,7 +14,7 @@ from typing import Any, Callable
 import numpy as np
 
 from bert_tf.base.errors import UserError, first_line
-from bert_tf.memory.plan import Workload, find_device, largest_micro_batch, plan
+from bert_tf.memory.plan import Workload, find_device, fits, largest_micro_batch, plan, split_into
 from bert_tf.settings.programs import ProgramOptions
 from bert_tf.settings.training import AUTO, BatchSplit, Config
 
@@ -69,9 +69,11 @@ def settle(config: Config, options: ProgramOptions, describe: Describe, workers:
     smallest = int(workers.gather(np.array([largest_micro_batch(describe(config), limit, num_rows)])).min())
     split = BatchSplit(smallest, num_rows // smallest, workers.size)
     if workers.is_chief:
+        of_split = split_into(describe(config), split.micro_batch_size, split.num_accumulation_steps)
+        verdict = "fit" if fits(of_split, limit) else "do not fit, and there are no smaller ones"
         print(
             f"--train_batch_size={AUTO}: by the plan {split.num_accumulation_steps} micro-batch(es) of "
-            f"{split.micro_batch_size} on each rank fit",
+            f"{split.micro_batch_size} on each rank {verdict}",
             flush=True,
         )
     return config.with_split(split)

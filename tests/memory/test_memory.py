@@ -20,6 +20,7 @@ from bert_tf.model.kernels import requirements
 from bert_tf.optimizer import keras_optimizers
 from bert_tf.optimizer.keras_optimizers import LARS, make_optimizer
 from bert_tf.optimizer_registry import OPTIMIZERS
+from bert_tf.ranks.workers import Workers
 from bert_tf.run.variables import file_tensors, named_variables, open_checkpoint, save_tensors
 from bert_tf.settings.programs import PretrainingOptions, ProgramOptions
 from bert_tf.settings.training import AUTO, BatchSplit, FinetuningConfig, PretrainingConfig, TrainingConfig
@@ -153,6 +154,15 @@ class TwoRanks:
 
     def gather(self, values):
         return np.stack([values, values // 2])
+
+
+@pytest.mark.parametrize(
+    "gib, words", [(64, "4 micro-batch(es) of 16 on each rank fit\n"), (1, "of 1 on each rank do not fit, ")]
+)
+def test_auto_says_whether_what_it_has_found_fits(capsys, gib, words):
+    options = ProgramOptions(global_batch_size=64, gpu_memory_gib=gib)
+    settle(FinetuningConfig(train_batch_size=AUTO), options, lambda _: LARGE, Workers())
+    assert words in capsys.readouterr().out
 
 
 def test_the_flags_of_a_split():
