@@ -23,8 +23,8 @@ KEEP_ALIVE_SECS = 5.0
 # The lead that a rank which knows the reason has over the others at ending.
 LEAD_SECS = 1.0
 _BUSY, _DONE, _FAILED = range(3)
-# Variables in which mpirun and srun tell a process how many processes there are.
-_SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+# Variables in which mpirun, srun and torchrun tell a process how many processes there are.
+_SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "WORLD_SIZE")
 # What Horovod reports if another rank is gone; then what Gloo reports if it left during a collective operation.
 _LOST_RANK = (
     "Horovod has been shut down",

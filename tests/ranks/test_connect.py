@@ -80,14 +80,15 @@ def test_a_rank_takes_its_gpu_before_tensorflow_begins_to_compute(tmp_path):
 # --- Ranks that do not fit -----------------------------------------------------------------------
 
 
-def test_processes_that_horovod_does_not_join(monkeypatch):
-    """mpirun beside a Horovod without MPI: each process would be a run of its own."""
+@pytest.mark.parametrize("variable", ["OMPI_COMM_WORLD_SIZE", "WORLD_SIZE"])
+def test_processes_that_horovod_does_not_join(monkeypatch, variable):
+    """mpirun beside a Horovod without MPI, or torchrun: each process would be a run of its own."""
     monkeypatch.setattr(horovod_workers, "check_horovod", lambda _: None)
     alone = SimpleNamespace(init=lambda: None, size=lambda: 1, rank=lambda: 0, local_rank=lambda: 0)
     monkeypatch.setitem(sys.modules, "horovod", SimpleNamespace(tensorflow=alone))
     monkeypatch.setitem(sys.modules, "horovod.tensorflow", alone)
     assert horovod_workers.connect_horovod().size == 1
-    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    monkeypatch.setenv(variable, "2")
     refused("2 processes were started, but Horovod, .*, sees this one alone", horovod_workers.connect_horovod)
 
 
