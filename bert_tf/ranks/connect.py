@@ -24,8 +24,8 @@ def connect(use_horovod: bool) -> Workers:
     Each rank takes the GPU with its local rank's number; if it sees only one (Slurm's --gpus-per-task), that one.
 
     Raises:
-      UserError: Horovod is requested but cannot be used; this machine has GPUs that TensorFlow cannot use, so that it
-        would train on the CPU; or fewer than ranks.
+      UserError: Horovod is requested but cannot be used, or not requested under horovodrun; this machine has GPUs that
+        TensorFlow cannot use, so that it would train on the CPU; or fewer than ranks.
       LostRankError: a rank has not started.
     """
     gpus = tf.config.list_physical_devices("GPU")
@@ -37,6 +37,10 @@ def connect(use_horovod: bool) -> Workers:
     for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)
     if not use_horovod:
+        if (num_started := os.environ.get("HOROVOD_SIZE", "1")) != "1":
+            raise UserError(
+                f"horovodrun has started {num_started} processes, and each would be a run of its own: add --use_horovod"
+            )
         return Workers()
     await_ranks()
     workers = connect_horovod()

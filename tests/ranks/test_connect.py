@@ -92,6 +92,11 @@ def test_processes_that_horovod_does_not_join(monkeypatch, variable):
     refused("2 processes were started, but Horovod, .*, sees this one alone", horovod_workers.connect_horovod)
 
 
+def test_processes_of_horovodrun_that_are_not_to_be_joined(monkeypatch):
+    monkeypatch.setenv("HOROVOD_SIZE", "2")
+    refused("horovodrun has started 2 processes.*add --use_horovod", connect, use_horovod=False)
+
+
 # --- Ranks that never come -----------------------------------------------------------------------
 
 
