@@ -156,7 +156,9 @@ can_make_venvs() { "$1" -c 'import venv, ensurepip' 2>/dev/null; } # Debian's ne
 # Prints an interpreter that can make .venv: PYTHON if set, else one on PATH; nothing if there is none.
 find_interpreter() {
   local candidate
-  for candidate in ${PYTHON:-python3.11 python3.10 python3.9 python3.12 python3.13 python3 python}; do
+  local -a candidates=(python3.11 python3.10 python3.9 python3.12 python3.13 python3 python)
+  [[ -z "${PYTHON:-}" ]] || candidates=("$PYTHON")
+  for candidate in "${candidates[@]}"; do
     if supported "$candidate" && can_make_venvs "$candidate"; then
       "$candidate" -c 'import sys; print(sys.executable)'
       return

@@ -167,6 +167,12 @@ def test_a_mac_is_set_up_for_one_process(tmp_path):
     assert of_intel.returncode == 2 and "is not Python 3.9 to 3.13 for Apple's processors" in of_intel.stderr
 
 
+def test_a_python_is_chosen_by_a_path_with_blanks(tmp_path):
+    programs(tmp_path / "my programs", python=PYTHON)
+    done = set_up(tmp_path, APPLE, PYTHON=str(tmp_path / "my programs/python"))
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_set_up_leaves_another_machines_environment_as_it_is(tmp_path):
     numpy = tmp_path / "venv/lib/python3.11/site-packages/numpy/core"
     numpy.mkdir(parents=True)
