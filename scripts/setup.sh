@@ -321,6 +321,8 @@ print("-".join(["tf" + tensorflow.__version__, sys.argv[1], version, platform.ma
   fi
   without="there is no C++ compiler ('apt-get install g++ make' installs one)"
   have_compiler || return
+  without="its build does not take the blank in the path $venv (BERT_VENV names another place)"
+  [[ "$venv" != *[[:space:]]* ]] || return
   in_container && install "CMake" -r requirements/horovod.txt
   rm -rf "$state"/horovod.*
   without="building Horovod failed (log: $log)"

@@ -213,6 +213,16 @@ def test_horovod_is_built_again_when_nccl_has_come(tmp_path):
     assert "Horovod 0.28.1 (gloo-nccl), compiled once" in again.stdout, again.stdout + again.stderr
 
 
+def test_horovod_is_not_built_where_its_compiler_would_not_find_tensorflow(tmp_path):
+    """CMake gets the folder of TensorFlow's headers without quotation marks."""
+    python = PYTHON.replace("  *)", "  *tensorflow.__version__*) echo tf ;;\n  *)")
+    folder, stand_ins = tmp_path / "my code", {"python": python, **dict.fromkeys(("g++", "make"), "exit 1")}
+    folder.mkdir()
+    done = set_up(folder, stand_ins, PYTHON="python")
+    assert done.returncode == 0 and "compiled once" not in done.stdout, done.stdout + done.stderr
+    assert "without Horovod: its build does not take the blank in the path" in done.stdout, done.stdout
+
+
 def test_a_horovod_is_kept_whole_or_not_at_all(tmp_path):
     """Its folder is on another disk, as home folders are, which fills while the wheel is moved there."""
     build = re.search(
