@@ -39,7 +39,7 @@ prep() {
 
 data_format=${DATA_FORMAT:-records}
 [[ "$data_format" == records || "$data_format" == tokens ]] || fail "DATA_FORMAT=$data_format: must be records or tokens"
-(($# <= 1)) || fail "one argument at most: wiki_only, wiki_books or sample"
+(($# <= 1)) || fail "one argument at most: what to prepare; see --help"
 corpora=${1:-wiki_only}
 vocab_file=${VOCAB_FILE:-}
 vocab_size=${VOCAB_SIZE:-}
@@ -52,7 +52,7 @@ case $corpora in
     dataset=$corpora parts=("$corpora")
     [[ $corpora == wikicorpus_en || -n "$vocab_file" ]] || vocab_size=${vocab_size:-30522}
     ;;
-  *) fail "'$corpora': must be wiki_only, wiki_books, sample or pubmed_baseline" ;;
+  *) fail "'$corpora': must be wiki_only, wiki_books, sample, pubmed_baseline or wikicorpus_<code> (wikicorpus_de)" ;;
 esac
 [[ -z "${VOCAB_FILE:-}" || -z "${VOCAB_SIZE:-}" ]] ||
   fail "VOCAB_FILE=$VOCAB_FILE is a vocabulary, and VOCAB_SIZE=$VOCAB_SIZE makes one: give either, not both"

@@ -207,7 +207,7 @@ def test_from_start_ends_where_the_search_for_books_is_killed(tmp_path):
 
 def test_from_start_refuses_what_it_does_not_know(tmp_path):
     for argument, variables, words in (
-        ("everything", {}, "must be wiki_only, wiki_books, sample or pubmed_baseline"),
+        ("everything", {}, "must be wiki_only, wiki_books, sample, pubmed_baseline or wikicorpus_<code>"),
         ("sample", {"VOCAB_SIZE": "x"}, "VOCAB_SIZE=x: must be a whole number from 1 on"),
         ("sample", {"VOCAB_FILE": "none.txt", "VOCAB_SIZE": "9"}, "VOCAB_SIZE=9 makes one: give either, not both"),
         ("wiki_only", {"VOCAB_FILE": "none.txt"}, "VOCAB_FILE=none.txt: there is no such file"),
