@@ -16,7 +16,7 @@
 #   DATA_FORMAT   records (default): TFRecords of both lengths, as in the published recipe; tokens: token files, which
 #                 take a thirtieth of the disk space (docs/preparing_data.md)
 #   DUPE_FACTOR   passes over the text, each with its own pairs; default 5
-if [ -z "${BASH_VERSION:-}" ] || shopt -oq posix; then exec env -u POSIXLY_CORRECT bash "$0" "$@"; fi # by sh
+if [ -z "${BASH_VERSION:-}" ] || shopt -oq posix; then exec env -u POSIXLY_CORRECT -u SHELLOPTS bash "$0" "$@"; fi # by sh
 set -euo pipefail
 
 here=$(cd "$(dirname "$(readlink -f "$0")")" && pwd -P)

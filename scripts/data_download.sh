@@ -15,7 +15,7 @@
 # Runs in a container of the Docker image "bert" if that image exists, else directly. All files are below
 # BERT_PREP_WORKING_DIR (default: data/). The same command resumes after an interruption. The variables
 # of create_datasets_from_start.sh (VOCAB_FILE, N_PROCESSES, ...) have the same effect here.
-if [ -z "${BASH_VERSION:-}" ] || shopt -oq posix; then exec env -u POSIXLY_CORRECT bash "$0" "$@"; fi # by sh
+if [ -z "${BASH_VERSION:-}" ] || shopt -oq posix; then exec env -u POSIXLY_CORRECT -u SHELLOPTS bash "$0" "$@"; fi # by sh
 set -euo pipefail
 root=$(cd "$(dirname "$(readlink -f "$0")")/.." && pwd -P)
 export BERT_PREP_WORKING_DIR="${BERT_PREP_WORKING_DIR:-$root/data}"

@@ -9,7 +9,7 @@
 #   --peer_python FILE   a Python with PyTorch and transformers, for the rows beside ours
 #   --rehearse           the same on the CPU, with a tiny model: no figure then says anything about a GPU
 #   --output FOLDER      instead of results/first_gpu: the page report.md, all figures in rows.jsonl, and logs
-if [ -z "${BASH_VERSION:-}" ] || shopt -oq posix; then exec env -u POSIXLY_CORRECT bash "$0" "$@"; fi # by sh
+if [ -z "${BASH_VERSION:-}" ] || shopt -oq posix; then exec env -u POSIXLY_CORRECT -u SHELLOPTS bash "$0" "$@"; fi # by sh
 set -euo pipefail
 scripts=$(dirname "$(readlink -f "$0")")
 cd "$scripts/.."

@@ -10,7 +10,7 @@
 #   --vocab_file FILE  your vocab.txt; by default one is made from the text
 #
 # The same command resumes after an interruption. Each combination of your files has its own results folder.
-if [ -z "${BASH_VERSION:-}" ] || shopt -oq posix; then exec env -u POSIXLY_CORRECT bash "$0" "$@"; fi # by sh
+if [ -z "${BASH_VERSION:-}" ] || shopt -oq posix; then exec env -u POSIXLY_CORRECT -u SHELLOPTS bash "$0" "$@"; fi # by sh
 set -euo pipefail
 typed_in=$PWD
 self=$(readlink -f "$0")

@@ -27,7 +27,7 @@ if [[ "${BASH_SOURCE[0]}" != "$0" ]]; then
   bash "${BASH_SOURCE[0]}" "$@" && source "${BERT_VENV:-$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.venv}/bin/activate"
   return
 fi
-if shopt -oq posix; then exec env -u POSIXLY_CORRECT bash "$0" "$@"; fi # by sh
+if shopt -oq posix; then exec env -u POSIXLY_CORRECT -u SHELLOPTS bash "$0" "$@"; fi # by sh
 
 set -euo pipefail
 self=$(readlink -f "$0")

@@ -4,7 +4,7 @@
 #   bash scripts/test.sh                      everything but walks through whole pages and notebooks, which .ci/run adds
 #   bash scripts/test.sh -m 'not slow'        other arguments go to pytest: files, options of one letter, and
 #                                             --lf --ff --sw --co --pdb --durations=N --maxfail=N --tb=STYLE
-if [ -z "${BASH_VERSION:-}" ] || shopt -oq posix; then exec env -u POSIXLY_CORRECT bash "$0" "$@"; fi # by sh
+if [ -z "${BASH_VERSION:-}" ] || shopt -oq posix; then exec env -u POSIXLY_CORRECT -u SHELLOPTS bash "$0" "$@"; fi # by sh
 set -euo pipefail
 self=$(readlink -f "$0")
 cd "$(dirname "$self")/.."

@@ -7,7 +7,7 @@
 # Options go to docker build. V100 and older GPUs need NVIDIA's container 24.03:
 #   bash scripts/docker/build.sh --build-arg FROM_IMAGE_NAME=nvcr.io/nvidia/tensorflow:24.03-tf2-py3
 # DRY_RUN=1 prints docker's command and stops there.
-if [ -z "${BASH_VERSION:-}" ] || shopt -oq posix; then exec env -u POSIXLY_CORRECT bash "$0" "$@"; fi # by sh
+if [ -z "${BASH_VERSION:-}" ] || shopt -oq posix; then exec env -u POSIXLY_CORRECT -u SHELLOPTS bash "$0" "$@"; fi # by sh
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/../.."
 # shellcheck source=scripts/docker/docker.sh

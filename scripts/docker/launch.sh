@@ -10,7 +10,7 @@
 #   BERT_PREP_WORKING_DIR, DATA_DIR, SQUAD_DIR, GLUE_DIR, VOCAB_FILE, INIT_CHECKPOINT  mounted under their own paths
 #   DATASET, N_PROCESSES, http_proxy, ...                  passed on
 # DRY_RUN=1 prints docker's command and stops there.
-if [ -z "${BASH_VERSION:-}" ] || shopt -oq posix; then exec env -u POSIXLY_CORRECT bash "$0" "$@"; fi # by sh
+if [ -z "${BASH_VERSION:-}" ] || shopt -oq posix; then exec env -u POSIXLY_CORRECT -u SHELLOPTS bash "$0" "$@"; fi # by sh
 set -euo pipefail
 root=$(cd "$(dirname "$(readlink -f "$0")")/../.." && pwd -P)
 # shellcheck source=scripts/docker/docker.sh

@@ -93,7 +93,8 @@ def test_keras_3_without_keras_2(monkeypatch):
 def test_without_tensorboard(monkeypatch):
     """TensorFlow 2.21 no longer brings it."""
     monkeypatch.setattr(software, "is_installed", lambda name: name != "tensorboard")
-    refused(r"2\.21\.0 writes no summaries without TensorBoard: pip install tensorboard$", software.check_version, "2.21.0")
+    message = r"2\.21\.0 writes no summaries without TensorBoard: pip install tensorboard$"
+    refused(message, software.check_version, "2.21.0")
 
 
 @pytest.mark.parametrize("command", STARTS.values(), ids=STARTS)

@@ -37,6 +37,12 @@ def test_a_script_starts_by_any_shell_and_through_a_link(tmp_path, script):
     assert done.stdout.startswith(WITHOUT_HELP.get(script.name, "")) and done.stdout
 
 
+def test_a_script_starts_in_posix_mode():
+    """Which the environment hands on to the bash that it starts itself anew with."""
+    done = start("bash", ROOT / "scripts/quickstart.sh", "--help", SHELLOPTS="posix", POSIXLY_CORRECT="1")
+    assert done.returncode == 0 and not done.stderr, done.stderr
+
+
 @pytest.mark.parametrize("name", ["pretrain_config.sh", "squad_config.sh"])
 def test_what_only_bash_can_source_says_so(name):
     assert "error: these functions are for bash" in refusal(start("sh", ROOT / "scripts/configs" / name))

@@ -64,7 +64,7 @@ def check_tensorflow(num_gpus: int) -> None:
 
 
 def check_version(version: str) -> None:
-    """Checks whether the project runs on this version of TensorFlow, and whether the packages that it needs are there."""
+    """Checks whether the project runs on this version of TensorFlow, and whether what it needs beside it is there."""
     number = ".".join(version.split(".")[:2])
     if number not in SUPPORTED:
         raise UserError(
