@@ -133,6 +133,7 @@ def _after_short(choice: Choice, **first: Any) -> Choice:
 MASKED_15 = LONG.changed(masked_lm_prob=0.15)
 UNIT = _after_short(MASKED_15)  # by whose cost the budget is counted
 UNIT_SHORT = _short(MASKED_15)
+HALF_BATCH = LONG.changed(train_batch_size=4, learning_rate=8e-4)
 LAMB = LONG.changed(optimizer_type="lamb", learning_rate=0.01)
 NVIDIA_LONG = MASKED_15.changed(
     optimizer_type="lamb", learning_rate=0.0067, warmup_share=200 / 1563, no_next_sentence=None, dropout=None
@@ -154,7 +155,8 @@ CHOICES: dict[str, Trained] = {
     "warm-up 20 %": _after_short(LONG, warmup_share=0.2),
     "half the rate": _after_short(LONG.changed(learning_rate=5e-4)),
     "twice the rate": _after_short(LONG.changed(learning_rate=2e-3)),
-    "half the batch": _after_short(LONG.changed(train_batch_size=4, learning_rate=8e-4)),
+    "half the batch": _after_short(HALF_BATCH),
+    "half the batch, half of them short": _after_short(HALF_BATCH).changed(first_share=0.5),
     "twice the batch": _after_short(LONG.changed(train_batch_size=16, learning_rate=1.26e-3)),
     "LAMB, 0.0025": _after_short(LAMB.changed(learning_rate=0.0025)),
     "LAMB, 0.005": _after_short(LAMB.changed(learning_rate=0.005)),
