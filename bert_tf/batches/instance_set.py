@@ -29,6 +29,7 @@ from bert_tf.text.vocabulary import VOCABULARY, Tokenizer, check_vocabulary_size
 _NOT_SHARDS = (INDEX_SUFFIX, *SUFFIXES, UNPACKED_SUFFIX, TEMPORARY_SUFFIX)
 # Shards kept open, each with the file beside it: below the usual limit of open files.
 OPEN_FILES, _USUAL_LIMIT = 256, 1024
+OTHER_IDS = "were made with another vocabulary, or with capitals or accents treated otherwise, than"
 
 
 def _natural_key(path: Path) -> list[Any]:
@@ -65,6 +66,7 @@ def find_shards(patterns: str, argument: str) -> list[Path]:
 
 
 def _made_with(manifest: Manifest) -> tuple[object, ...]:
+    """What decides the ids of a text."""
     return manifest.vocab, manifest.arguments.get("do_lower_case"), manifest.arguments.get("strip_accents")
 
 
@@ -209,8 +211,8 @@ class InstanceSet:
         for other_folder, other in others:
             if manifest and other and _made_with(other) != _made_with(manifest):
                 raise UserError(
-                    f"--{self._argument}: the data of {other_folder} were made with another vocabulary, or with "
-                    f"capitals or accents treated otherwise, than those of {folder}; use the same for all"
+                    f"--{self._argument}: the data of {other_folder} {OTHER_IDS} those of {folder}; "
+                    "use the same for all"
                 )
         return folder, manifest
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from bert_tf.base.errors import UserError
-from bert_tf.batches.instance_set import InstanceSet
+from bert_tf.batches.instance_set import OTHER_IDS, InstanceSet
 from bert_tf.batches.packing import predictions_per_row
 from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
 from bert_tf.memory.plan import Workload
@@ -99,8 +99,8 @@ class PretrainingTask(Task):
         if self.tokenizer_files and others not in ([], [{}], [self.tokenizer_files]):
             folders = [instances.folder for instances in sets.values()]
             raise UserError(
-                f"the data of --eval_files ({folders[1]}) were made with another vocabulary, or with capitals or "
-                f"accents treated otherwise, than those of --input_files ({folders[0]}); use the same for both"
+                f"the data of --eval_files ({folders[1]}) {OTHER_IDS} those of --input_files ({folders[0]}); "
+                "use the same for both"
             )
 
     def prepare(self, run: Run) -> None:
