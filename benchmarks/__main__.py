@@ -32,16 +32,16 @@ class Benchmark(NamedTuple):
 
 
 def find_benchmarks() -> dict[str, Benchmark]:
-    """The benchmarks by name, found without importing them, because TensorFlow takes seconds."""
-    found = {}
+    """The benchmarks by name, benchmarks without importing them, because TensorFlow takes seconds."""
+    benchmarks = {}
     for path in sorted([*HERE.glob("*.py"), *HERE.glob("*/__main__.py")]):
         module = ast.parse(path.read_text(encoding="utf-8"))
         for node in module.body:
             if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "NEEDS":
                 what = (ast.get_docstring(module) or "").partition("\n\n")[0].replace("\n", " ")
                 name = path.stem if path.parent == HERE else path.parent.name
-                found[name] = Benchmark(what, ast.literal_eval(node.value))
-    return dict(sorted(found.items()))
+                benchmarks[name] = Benchmark(what, ast.literal_eval(node.value))
+    return dict(sorted(benchmarks.items()))
 
 
 def make_parser(name: str, module: Any) -> argparse.ArgumentParser:
@@ -81,10 +81,10 @@ def run(name: str, benchmark: Benchmark, arguments: Sequence[str]) -> None:
 
 @exit_on_user_error
 def main(argv: Sequence[str]) -> None:
-    found = find_benchmarks()
+    benchmarks = find_benchmarks()
     name = argv[1] if len(argv) > 1 else ""
-    if name in found:
-        run(name, found[name], argv[2:])
+    if name in benchmarks:
+        run(name, benchmarks[name], argv[2:])
     elif name == "tables":
         from benchmarks import pages
 
@@ -95,10 +95,10 @@ def main(argv: Sequence[str]) -> None:
         pictures.draw(argv[2:])
     elif name in ("", "-h", "--help"):
         print(__doc__)
-        for key, each in found.items():
+        for key, each in benchmarks.items():
             print(f"{key:20} {each.what}\n{'':20} needs: {each.needs}")
     else:
-        raise UserError(f"there is no benchmark {name!r}; there are {', '.join(found)}")
+        raise UserError(f"there is no benchmark {name!r}; there are {', '.join(benchmarks)}")
 
 
 if __name__ == "__main__":

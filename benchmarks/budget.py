@@ -278,8 +278,8 @@ def _cost_of(options: argparse.Namespace, finished: Finished, choice: Trained, f
         if phase.computation == UNIT_SHORT.computation:
             return 1.0
         row = {"cost": phase.computation}
-        found = finished.find(row) or finished.add(row, {"times_short": secs(phase) / secs(UNIT_SHORT)})
-        return found["times_short"]
+        cost = finished.find(row) or finished.add(row, {"times_short": secs(phase) / secs(UNIT_SHORT)})
+        return cost["times_short"]
 
     return sum(share * times_short(phase) for phase, share in _phases(choice))
 

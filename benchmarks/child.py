@@ -42,19 +42,19 @@ def timed(call: Callable[[], Any]) -> tuple[float, float, dict[str, float]]:
     A call of which a part must not count returns its own `wall_secs` and `cpu_secs` among the figures.
     """
     wall, cpu = time.perf_counter(), cpu_secs()
-    found = call()
+    result = call()
     secs = {"wall_secs": time.perf_counter() - wall, "cpu_secs": cpu_secs() - cpu}
-    figures = {**secs, **(found if isinstance(found, dict) else {})}
+    figures = {**secs, **(result if isinstance(result, dict) else {})}
     return figures.pop("wall_secs"), figures.pop("cpu_secs"), figures
 
 
 def versions() -> dict[str, str]:
     """The versions of the packages that this process has imported."""
-    found = {}
+    by_package = {}
     for name, package in PACKAGES.items():
         with contextlib.suppress(KeyError, metadata.PackageNotFoundError):  # `official` may belong to another package
-            found[package] = getattr(sys.modules[name], "__version__", None) or metadata.version(package)
-    return found
+            by_package[package] = getattr(sys.modules[name], "__version__", None) or metadata.version(package)
+    return by_package
 
 
 def main() -> None:

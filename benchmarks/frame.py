@@ -72,8 +72,8 @@ def run_command(command: Sequence[str | Path], cores: Sequence[int] = (), **envi
         preexec_fn=(lambda: os.sched_setaffinity(0, cores)) if cores else None,
     )
     if done.returncode:
-        said = "\n".join((done.stdout + done.stderr).splitlines()[-NUM_SHOWN_LINES:])
-        print(said, file=sys.stderr, flush=True)
+        output = "\n".join((done.stdout + done.stderr).splitlines()[-NUM_SHOWN_LINES:])
+        print(output, file=sys.stderr, flush=True)
         raise UserError(f"{' '.join(map(str, command))[:200]} ended with code {done.returncode}; see above why")
     return done.stdout
 
@@ -170,8 +170,8 @@ class Bench:
                     samples[name].append(turn())
                     self._loads.append(os.getloadavg()[0])
                     bar.update(1)
-        found = {name: [list(each) for each in own] for name, own in samples.items()}
-        self._add({"title": title, "amount": amount, "unit": unit, "clock": clock, "variants": found})
+        turns_of_variants = {name: [list(each) for each in turns] for name, turns in samples.items()}
+        self._add({"title": title, "amount": amount, "unit": unit, "clock": clock, "variants": turns_of_variants})
         return samples
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -217,8 +217,8 @@ class Bench:
         with self._process(variant) as turn:
             return turn()
 
-    def _note_versions(self, found: Mapping[str, str]) -> None:
-        for name, version in found.items():
+    def _note_versions(self, versions: Mapping[str, str]) -> None:
+        for name, version in versions.items():
             known = self.result["versions"].setdefault(name, [])
             known += [version] * (version not in known)
 

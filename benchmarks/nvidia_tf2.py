@@ -116,7 +116,10 @@ def make_batches(bench: Bench) -> Arrays:
     options, text, file = bench.options, bench.folder / "batches.txt", bench.folder / "batches.tfrecord"
     number = NUM_UPDATES * BATCH_SIZE
     write_text(options.text, number * options.seq_length * 3, text, is_split=True)
-    tokens, rules = TokenSettings(str(options.vocab_file), Casing.of(True)), MaskingRules(0.15, options.predictions)
+    tokens, rules = (
+        TokenSettings(str(options.vocab_file), Casing.from_flags(True)),
+        MaskingRules(0.15, options.predictions),
+    )
     make_shard(text, file, Shard(0, 0), settings=RecordSettings(tokens, PairSettings(options.seq_length), rules))
     records = RecordSet(str(file), "--text")
     ranges = records.ranges_in_file_order(0, number)

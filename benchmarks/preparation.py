@@ -92,11 +92,11 @@ def compare_instances(bench: Bench) -> None:
             variants[name] = Variant("benchmarks.variants.this_project:instances", ours, afresh=True)
         title = f"Records, {length} / {predictions}, {megabytes:.1f} MB of sentences"
         theirs.append(bench.compare(title, variants, amount=megabytes, unit="MB").get(PEER, []))
-    both = (
+    both_runs = (
         {"wall_secs": one.wall_secs + two.wall_secs, "cpu_secs": one.cpu_secs + two.cpu_secs}
         for one, two in zip(*theirs)
     )
-    variants = {f"{PEER}, both runs": lambda: next(both)} if theirs[0] else {}
+    variants = {f"{PEER}, both runs": lambda: next(both_runs)} if theirs[0] else {}
     settings = record_settings(bench, text)
     settings.update({"output": str(bench.folder / "x.tokens"), "lengths": [length for length, _ in LENGTHS]})
     for name, before in {"token files": [], "token files, second shard": [str(other_text)]}.items():

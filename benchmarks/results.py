@@ -63,7 +63,7 @@ def comparison(part: Part) -> tuple[list[str], list[list[Any]]]:
     """Columns and rows of a comparison: medians of the turns, with their spread."""
     variants, unit, amount = part["variants"], part["unit"], part["amount"]
     per = "processor second" if part["clock"] == "cpu" else "second"
-    figures = list(dict.fromkeys(name for own in variants.values() for each in own for name in each[2]))
+    figures = list(dict.fromkeys(name for turns in variants.values() for each in turns for name in each[2]))
     columns = ["", "seconds", "processor seconds", *([f"{unit} a {per}"] if amount else [])]
     columns += [f"times the first's rate, by {per}s", *figures]
     rows = []
@@ -94,7 +94,7 @@ def section(result: Mapping[str, Any]) -> list[str]:
     rounds = result["configuration"].get("rounds")
     options = " ".join(option(name, value) for name, value in result["configuration"].items() if value not in UNSET)
     command = [f"    python -m benchmarks {result['benchmark']} {options}", ""] if options else []
-    versions = ", ".join(f"{name} {' and '.join(found)}" for name, found in result["versions"].items())
+    versions = ", ".join(f"{name} {' and '.join(numbers)}" for name, numbers in result["versions"].items())
     features = f" with {', '.join(machine['features'])}" if machine["features"] else ""
     commit = result["commit"] or "not noted"
     facts = f"{result['cores']} of {machine['num_cores']} cores{features}; {versions}; commit {commit}."
@@ -115,17 +115,17 @@ def option(name: str, value: Any) -> str:
     return f"--{name} {' '.join(shlex.quote(str(each)) for each in (value if isinstance(value, list) else [value]))}"
 
 
-def page(name: str, found: Sequence[Mapping[str, Any]]) -> str:
+def page(name: str, results: Sequence[Mapping[str, Any]]) -> str:
     """All runs of a benchmark."""
     lines = [
         f"# {name}",
         "",
-        found[-1]["what"],
+        results[-1]["what"],
         "",
         "Made by `python -m benchmarks tables` from the JSON beside it.",
         "",
     ]
-    return "\n".join([*lines, *(line for result in found for line in section(result))]).rstrip() + "\n"
+    return "\n".join([*lines, *(line for result in results for line in section(result))]).rstrip() + "\n"
 
 
 def result_file(folder: Path, name: str, label: str) -> Path:
@@ -141,16 +141,16 @@ def write(file: Path, result: Mapping[str, Any]) -> None:
 
 def read_all(folder: Path) -> dict[str, list[dict[str, Any]]]:
     """The results of a folder by benchmark: one for each label, which is added."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    results: dict[str, list[dict[str, Any]]] = {}
     for file in sorted(folder.glob("*.json")):
         name, _, label = file.stem.partition(".")
-        found.setdefault(name, []).append({"label": label, **read_json_object(file, "delete it, or restore it")})
-    return found
+        results.setdefault(name, []).append({"label": label, **read_json_object(file, "delete it, or restore it")})
+    return results
 
 
 def with_tables(text: str, tables: str) -> str:
     """The text of a document with new `tables` between the two comments that say what writes them."""
-    before, found, rest = text.partition(BEGIN)
-    if not found or END not in rest:
+    before, begin, rest = text.partition(BEGIN)
+    if not begin or END not in rest:
         raise UserError(f"the page has no place for tables: the lines {BEGIN.strip()} and {END.strip()}")
     return before + BEGIN + tables + END + rest.partition(END)[2]

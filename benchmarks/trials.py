@@ -87,7 +87,7 @@ def add_options(parser: argparse.ArgumentParser, num_examples: int, max_seq_leng
 
 def run_trials(bench: Bench, trials: Iterable[Trial]) -> dict[Trial, Learned]:
     """The results of all trials; those that are not finished are run, one after the other."""
-    options, found = bench.options, {}
+    options, results = bench.options, {}
     finished = Finished(options.trials / "finished.jsonl", _facts(options))
     for trial in Progress(list(dict.fromkeys(trials)), unit="trials", description="training"):
         line = finished.find(list(trial))
@@ -103,20 +103,20 @@ def run_trials(bench: Bench, trials: Iterable[Trial]) -> dict[Trial, Learned]:
             is_finite = process.exitcode == 0
             learned = _read_run(options.trials / trial.name) if is_finite else Learned(math.inf, math.inf, [])
             line = finished.add(list(trial), learned._asdict())
-        found[trial] = Learned(*(line[name] for name in Learned._fields))
-    return found
+        results[trial] = Learned(*(line[name] for name in Learned._fields))
+    return results
 
 
 def with_all_seeds(bench: Bench, trials: Iterable[Trial]) -> dict[Trial, list[Learned]]:
     """The results of each trial with every seed from 1 on, in the seeds' order."""
     trials, seeds = list(trials), range(1, bench.options.seeds + 1)
-    found = run_trials(bench, [trial._replace(seed=seed) for trial in trials for seed in seeds])
-    return {trial: [found[trial._replace(seed=seed)] for seed in seeds] for trial in trials}
+    results = run_trials(bench, [trial._replace(seed=seed) for trial in trials for seed in seeds])
+    return {trial: [results[trial._replace(seed=seed)] for seed in seeds] for trial in trials}
 
 
 def rates_around(middle: float, num_rates: int) -> list[float]:
     """Learning rates, rising by factors of 2."""
-    return [round(middle * 2.0 ** (place - (num_rates - 1) / 2), 6) for place in range(num_rates)]
+    return [round(middle * 2.0 ** (step - (num_rates - 1) / 2), 6) for step in range(num_rates)]
 
 
 def search(bench: Bench, grid: Mapping[Any, list[Trial]]) -> tuple[dict[Any, Trial], dict[Any, str]]:
@@ -129,9 +129,9 @@ def search(bench: Bench, grid: Mapping[Any, list[Trial]]) -> tuple[dict[Any, Tri
         losses = {trial: each.mlm_loss for trial, each in run_trials(bench, itertools.chain(*grid.values())).items()}
         best = {key: min(some, key=losses.__getitem__) for key, some in grid.items()}
         for key, some in grid.items() if more < MORE_RATES else ():
-            for end, place, factor in ((some[0], 0, 0.5), (some[-1], len(some) + 1, 2.0)):
+            for end, position, factor in ((some[0], 0, 0.5), (some[-1], len(some) + 1, 2.0)):
                 if losses[end] <= NEARLY * losses[best[key]]:
-                    some.insert(place, end._replace(rate=round(end.rate * factor, 6)))
+                    some.insert(position, end._replace(rate=round(end.rate * factor, 6)))
     tried = {
         key: ", ".join(f"{number(trial.rate)}: {losses[trial]:.3f}" for trial in some) for key, some in grid.items()
     }

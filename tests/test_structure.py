@@ -18,6 +18,9 @@ PRODUCT = sorted((ROOT / "bert_tf").rglob("*.py"))
 ENTRIES = [*ROOT.glob("run_*.py"), ROOT / "data/bertPrep.py"]
 MAX_FUNCTION_LINES, MAX_MODULE_LINES = 80, 500
 
+# Names that do not say what a thing is.
+VAGUE = set("found place places wanted own of way_out".split())
+
 # In the order in which the data flows: a package imports only from itself and from those above it.
 PACKAGES = """
     base optimizer_registry bert_config settings text records batches prepare model optimizer memory ranks run report
@@ -146,6 +149,13 @@ def test_lengths(path):
             assert length <= MAX_FUNCTION_LINES, f"{node.name} has {length} lines"
     length = len(path.read_text(encoding="utf-8").splitlines())
     assert length <= MAX_MODULE_LINES, f"{length} lines: split it by meaning"
+
+
+def test_names_say_what_a_thing_is():
+    for path in [*PRODUCT, *(ROOT / "benchmarks").rglob("*.py")]:
+        for node in ast.walk(parsed(path)):
+            name = node.arg if isinstance(node, ast.arg) else getattr(node, "id", getattr(node, "name", None))
+            assert str(name).strip("_") not in VAGUE, f"{path}:{node.lineno}: {name}"
 
 
 def modules(are_without_tensorflow):

@@ -58,18 +58,18 @@ def environment(rehearse: bool) -> dict[str, str]:
 def find_facts(rehearse: bool) -> dict[str, Any]:
     """Facts that hold for all rows: device, versions, driver."""
     command = [sys.executable, "-m", "benchmarks.gpu.row", "{}"]
-    found = json.loads(run_command(command, **environment(rehearse)).splitlines()[-1])
-    if found["device"] is None and not rehearse:
+    facts = json.loads(run_command(command, **environment(rehearse)).splitlines()[-1])
+    if facts["device"] is None and not rehearse:
         raise UserError("TensorFlow finds no GPU here; --rehearse tries all of this on the CPU")
-    there = provenance()
+    source = provenance()
     return {
         "rehearsal": rehearse,
-        **found,
+        **facts,
         "driver": next(iter(ask_nvidia_smi("--query-gpu=driver_version", "--format=csv,noheader")), "unknown"),
         "environment": {name: value for name, value in os.environ.items() if name.startswith(SETTINGS)},
-        "versions": {**there["versions"], "tensorflow": found["tensorflow"]},
-        "processor": there["processor"],
-        "num_cores": there["num_cores"],
+        "versions": {**source["versions"], "tensorflow": facts["tensorflow"]},
+        "processor": source["processor"],
+        "num_cores": source["num_cores"],
     }
 
 
@@ -113,8 +113,8 @@ def main(argv: Sequence[str]) -> int:
 
     def ended(job: Job, code: int | None) -> None:
         late = {"failed": f"not done within {args.row_minutes:g} minutes"}
-        found = late if code is None else job.row.outcome(code, job)
-        outcome = {"title": job.row.title, "commit": provenance()["commit"], **found}
+        result = late if code is None else job.row.outcome(code, job)
+        outcome = {"title": job.row.title, "commit": provenance()["commit"], **result}
         print(f"  {job.row.title}: {brief(outcome)}", flush=True)
         finished.add(dataclasses.asdict(job.row), outcome)
         write_text(page, render(finished, rows))

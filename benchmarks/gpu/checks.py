@@ -54,14 +54,14 @@ class Check:
 def read_counts(file: Path) -> dict[str, Any]:
     """How many tests passed, were skipped and failed, and of those that failed the names and first lines."""
     cases = ElementTree.parse(file).getroot().iter("testcase")
-    found: dict[str, Any] = {"passed": 0, "skipped": {}, "wrong": {}}
+    counts: dict[str, Any] = {"passed": 0, "skipped": {}, "wrong": {}}
     for case in cases:
         name = "::".join(filter(None, (case.get("classname"), case.get("name"))))
         told = {kind: each for kind in ("failure", "error", "skipped") if (each := case.find(kind)) is not None}
         if not told:
-            found["passed"] += 1
+            counts["passed"] += 1
             continue
         kind, each = next(iter(told.items()))
         message = each.get("message", "").partition("\n")[0][:300]
-        found["skipped" if kind == "skipped" else "wrong"][name] = message
-    return found
+        counts["skipped" if kind == "skipped" else "wrong"][name] = message
+    return counts

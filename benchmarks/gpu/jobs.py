@@ -55,9 +55,9 @@ class Job(NamedTuple):
     def why(self, code: int) -> str:
         """Why its process failed, by its log."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
-        said = [line.strip() for line in lines if line.strip()]
-        telling = [line for line in said if any(word in line for word in TELLING)]
-        return f"exit code {code}: {(telling or said or ['nothing was said'])[-1][:300]}"
+        printed = [line.strip() for line in lines if line.strip()]
+        telling = [line for line in printed if any(word in line for word in TELLING)]
+        return f"exit code {code}: {(telling or printed or ['nothing was printed'])[-1][:300]}"
 
 
 class Limits(NamedTuple):

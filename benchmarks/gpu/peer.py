@@ -20,10 +20,10 @@ from benchmarks.gpu.jobs import await_turn
 from benchmarks.variants.hugging_face import make_update
 
 
-def run(asked: dict[str, Any]) -> dict[str, Any]:
+def run(settings: dict[str, Any]) -> dict[str, Any]:
     torch.backends.cuda.matmul.allow_tf32 = True  # of what autocast leaves in float32
-    config = dict(asked["bert_config"], attn_implementation="sdpa")
-    update = make_update(asked, asked["device"], config, compiled=True)
+    config = dict(settings["bert_config"], attn_implementation="sdpa")
+    update = make_update(settings, settings["device"], config, compiled=True)
     started = time.perf_counter()
     float(update())
     first_call_secs = time.perf_counter() - started
@@ -31,16 +31,16 @@ def run(asked: dict[str, Any]) -> dict[str, Any]:
     await_turn()
     float(update())
     started = time.perf_counter()
-    for _ in range(asked["num_updates"]):  # as ours: the result is read at the end only
+    for _ in range(settings["num_updates"]):  # as ours: the result is read at the end only
         loss = update()
     is_finite = math.isfinite(float(loss))
-    secs = (time.perf_counter() - started) / asked["num_updates"]
+    secs = (time.perf_counter() - started) / settings["num_updates"]
     return {
         "first_call_secs": first_call_secs,
         "update_secs": secs,
-        "sequences_per_sec": asked["num_accumulation_steps"] * asked["micro_batch_size"] / secs,
+        "sequences_per_sec": settings["num_accumulation_steps"] * settings["micro_batch_size"] / secs,
         "is_finite": is_finite,
-        "memory_peak": torch.cuda.max_memory_allocated() if asked["device"] == "cuda" else None,
+        "memory_peak": torch.cuda.max_memory_allocated() if settings["device"] == "cuda" else None,
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
     }
 

@@ -92,9 +92,9 @@ def beside_peer(lines: list[Line]) -> Columns:
 
 
 def starts_of(lines: list[Line]) -> list[str]:
-    said = {None: "Not two starts yet.", True: "The same.", False: "THEY DIFFER."}[same_bits(lines)]
+    sentence = {None: "Not two starts yet.", True: "The same.", False: "THEY DIFFER."}[same_bits(lines)]
     each = [f"- {line['title']}: {line['digest']}" for line in of_part(lines, "start")]
-    return ["## The bits of two starts", "", said, "", *each, ""]
+    return ["## The bits of two starts", "", sentence, "", *each, ""]
 
 
 def checks_of(lines: list[Line]) -> list[str]:
@@ -102,7 +102,7 @@ def checks_of(lines: list[Line]) -> list[str]:
     for line in of_part(lines, "doctor", "tests"):
         text += [f"{line['title']}: {brief(line)}", ""]
         if "said" in line:
-            text += [f"    {said}" for said in line["said"] if not said.startswith("OK")] + [""]
+            text += [f"    {row}" for row in line["said"] if not row.startswith("OK")] + [""]
         for kind in ("wrong", "skipped"):
             text += [f"- {kind}: {name}: {message}" for name, message in line.get(kind, {}).items()]
         text.append("")
@@ -148,7 +148,7 @@ def render(finished: Finished, rows: Sequence[Row | Check]) -> str:
     errors = [abs(line["memory_planned"] / line["memory_peak"] - 1) for line in measured if line["memory_peak"]]
     text = [opening(finished.facts, lines), *checks_of(lines), *starts_of(lines)]
     text += ["## Speed", "", *rows_of(of_part(lines, "speed", "peer"), (*beside_peer(lines), *SPEED))]
-    text += [f"- {line['title']}: {said}" for line in of_part(lines, "speed") for said in line.get("kernels", [])]
+    text += [f"- {line['title']}: {remark}" for line in of_part(lines, "speed") for remark in line.get("kernels", [])]
     text.append("")
     text += [
         "MFU counts the rows that are computed, padding included; sequences are instances. Predicted: rows/s by",

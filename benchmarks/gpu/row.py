@@ -76,12 +76,12 @@ class Row:
 
     def command(self, _: Path, peer_python: Path | None, rehearse: bool) -> list[str]:
         """Of its process, this program or `peer`, whose settings are those of `variants.hugging_face.make_update`."""
-        asked = dataclasses.asdict(self)
+        settings = dataclasses.asdict(self)
         if self.part != "peer":
-            return [sys.executable, "-m", "benchmarks.gpu.row", json.dumps(asked)]
-        asked["bert_config"] = dataclasses.asdict(self.workload.bert_config)
-        asked.update(seq_length=self.length, vocab_size=GOOGLE_VOCAB_SIZE, device="cpu" if rehearse else "cuda")
-        return [str(peer_python), "-m", "benchmarks.gpu.peer", json.dumps(asked)]
+            return [sys.executable, "-m", "benchmarks.gpu.row", json.dumps(settings)]
+        settings["bert_config"] = dataclasses.asdict(self.workload.bert_config)
+        settings.update(seq_length=self.length, vocab_size=GOOGLE_VOCAB_SIZE, device="cpu" if rehearse else "cuda")
+        return [str(peer_python), "-m", "benchmarks.gpu.peer", json.dumps(settings)]
 
     def outcome(self, code: int, job: Job) -> dict[str, Any]:
         """What was found; {"failed": reason} if the process failed."""
@@ -96,14 +96,14 @@ def packed_rows(work: Workload, num_steps: int, seed: int) -> Batch:
     length, masked, size = work.sequence_length, work.num_predictions, num_steps * work.micro_batch_size
     lengths = np.random.default_rng(seed).integers(SHORTEST, length + 1, size)
     rows = best_fit(lengths, length)
-    places = Slots.of(rows)
-    own = lengths[rows[places], np.newaxis]
-    num_masked = np.clip(np.rint(MASKED_SHARE * own), 1, masked)
+    slots = Slots.from_rows(rows)
+    slot_lengths = lengths[rows[slots], np.newaxis]
+    num_masked = np.clip(np.rint(MASKED_SHARE * slot_lengths), 1, masked)
     features = {name: values.numpy().reshape(size, -1) for name, values in made_up_rows(work, num_steps).items()}
-    features["input_mask"] = (np.arange(length) < own).astype(np.int32)
+    features["input_mask"] = (np.arange(length) < slot_lengths).astype(np.int32)
     features["masked_lm_weights"] = (np.arange(masked) < num_masked).astype(np.float32)
-    features["masked_lm_positions"] = 1 + features["masked_lm_positions"] % (own - 2)
-    laid_out = lay_out(features, places, size, predictions_per_row(masked, length, MASKED_SHARE))
+    features["masked_lm_positions"] = 1 + features["masked_lm_positions"] % (slot_lengths - 2)
+    laid_out = lay_out(features, slots, size, predictions_per_row(masked, length, MASKED_SHARE))
     shaped = {name: tf.constant(each.reshape(num_steps, work.micro_batch_size, -1)) for name, each in laid_out.items()}
     return shaped, -(-len(rows) // work.micro_batch_size)
 
@@ -150,10 +150,10 @@ def run(row: Row) -> dict[str, Any]:
     from benchmarks.made_up import make_step
     from bert_tf.base.tensorflow import tf
 
-    details, place = start_device(row.precision)
+    details, device = start_device(row.precision)
     step = make_step(row.workload)
     given = batches(row, max(NUM_FIRST_UPDATES, row.num_updates))
-    tf.config.experimental.reset_memory_stats(place)  # so that drawing the weights does not count
+    tf.config.experimental.reset_memory_stats(device)  # so that drawing the weights does not count
 
     def make_updates(count: int) -> Iterator[tuple[float, bool]]:
         """The seconds for which each held the host, and whether it is finite, for which it must be waited."""
@@ -165,10 +165,10 @@ def run(row: Row) -> dict[str, Any]:
     started = time.perf_counter()
     first = make_updates(NUM_FIRST_UPDATES)
     finite = [bool(next(first)[1])]
-    found: dict[str, Any] = {"first_call_secs": time.perf_counter() - started}
+    outcome: dict[str, Any] = {"first_call_secs": time.perf_counter() - started}
     finite += [bool(is_finite) for _, is_finite in first]
     if row.start:
-        found["digest"] = hashlib.sha256(b"".join(each.numpy().tobytes() for each in step.variables)).hexdigest()
+        outcome["digest"] = hashlib.sha256(b"".join(each.numpy().tobytes() for each in step.variables)).hexdigest()
     if row.part == "speed":
         await_turn()
         started = time.perf_counter()
@@ -177,12 +177,12 @@ def run(row: Row) -> dict[str, Any]:
         update_secs = (time.perf_counter() - started) / row.num_updates
         counts = [count or row.num_accumulation_steps for _, count in given[: row.num_updates]]
         figures = speed(row, update_secs, statistics.mean(counts), details.get("device_name", ""))
-        found.update(figures, held_secs=statistics.mean(held_secs))
+        outcome.update(figures, held_secs=statistics.mean(held_secs))
     return {
-        **found,
+        **outcome,
         "kernels": step.model.backend.remarks,
         "is_finite": all(finite),
-        "memory_peak": tf.config.experimental.get_memory_info(place)["peak"],
+        "memory_peak": tf.config.experimental.get_memory_info(device)["peak"],
         "memory_planned": predict(row.workload).total,
     }
 
@@ -209,5 +209,5 @@ def speed(row: Row, update_secs: float, mean_count: float, device_name: str) -> 
 
 
 if __name__ == "__main__":
-    asked = json.loads(sys.argv[1])
-    print(json.dumps(run(Row(**asked)) if asked else device()))
+    settings = json.loads(sys.argv[1])
+    print(json.dumps(run(Row(**settings)) if settings else device()))

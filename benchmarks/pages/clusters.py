@@ -155,8 +155,8 @@ def tables() -> str:
     ]
     theirs = []
     for name, precision, length, micro_batch, _, published in RATES:
-        found = {num: errors[name, precision, length, micro_batch, num] for num in published}
-        cells = ", ".join(f"{num}: {rate:,.0f} ({error:+.0%})" for num, (rate, error) in found.items())
+        rates = {num: errors[name, precision, length, micro_batch, num] for num in published}
+        cells = ", ".join(f"{num}: {rate:,.0f} ({error:+.0%})" for num, (rate, error) in rates.items())
         theirs.append([f"{name}, {precision}", length, cells])
     for training in TRAININGS:
         hours, gpus = training_hours(training), training.nodes * MACHINES[training.machine].gpus

@@ -134,11 +134,11 @@ def draw_scaling(axes: Any) -> None:
     errors = rate_errors()
     for panel, length in zip(axes, LENGTHS):
         for machine, precision, color in (("DGX A100", "fp16", BLUE), ("DGX-2H", "fp16", ORANGE)):
-            found = {key[-1]: value for key, value in errors.items() if key[:3] == (machine, precision, length)}
-            published = [rate for rate, _ in found.values()]
-            planned = [rate * (1 + error) for rate, error in found.values()]
-            panel.plot(list(found), published, "o", color=color, label=f"{machine}, published")
-            panel.plot(list(found), planned, "-", color=color, label=f"{machine}, planned")
+            rates = {key[-1]: value for key, value in errors.items() if key[:3] == (machine, precision, length)}
+            published = [rate for rate, _ in rates.values()]
+            planned = [rate * (1 + error) for rate, error in rates.values()]
+            panel.plot(list(rates), published, "o", color=color, label=f"{machine}, published")
+            panel.plot(list(rates), planned, "-", color=color, label=f"{machine}, planned")
         panel.set(title=f"BERT-Large, fp16, length {length}", xlabel="GPUs", ylabel="sequences/s")
         panel.set_yscale("log")
         _double(panel, sorted({num for row in RATES for num in row[-1] if num >= 8}))
@@ -155,8 +155,8 @@ def draw_curve(axes: Any, folders: Sequence[str]) -> None:
             panel.plot(start + run.last_update, run.last(held_out), "o", color=ORANGE, label=labels[1])
             panel.axvline(start, color=GREY, linestyle=":", linewidth=1)
             text = f" {run.label}, length {run.setting('max_seq_length')}"
-            place = {"xycoords": ("data", "axes fraction"), "va": "bottom"}
-            panel.annotate(text, (start, 1), fontsize="small", color=GREY, **place)
+            alignment = {"xycoords": ("data", "axes fraction"), "va": "bottom"}
+            panel.annotate(text, (start, 1), fontsize="small", color=GREY, **alignment)
         start += run.last_update
     for panel, title in zip(axes, ("Total loss (MLM + NSP)", "Masked-word accuracy")):
         panel.set_title(title, pad=20)

@@ -38,19 +38,19 @@ CLAIMS = (
 )
 
 
-def ratio(claim: Claim, place: tuple[str, str]) -> str:
-    name, title = place
+def ratio(claim: Claim, part_of_file: tuple[str, str]) -> str:
+    name, title = part_of_file
     file = FOLDER / f"{name}.json"
     for part in read_json_object(file, f"python -m benchmarks {name.partition('.')[0]}")["parts"]:
         if not part["title"].startswith(title):
             continue
         variants: dict[str, Any] = part["variants"]
         first = claim.first or next(iter(variants))
-        found = ratios({**part, "variants": {first: variants[first], **variants}}, claim.variant).median
-        return f"{found:.2f}" if found < 10 else f"{found:.1f}"
+        median = ratios({**part, "variants": {first: variants[first], **variants}}, claim.variant).median
+        return f"{median:.2f}" if median < 10 else f"{median:.1f}"
     raise UserError(f"{file} has no part {title!r}; mend benchmarks/pages/readme.py")
 
 
 def tables() -> str:
-    rows = [[each.what, each.beside, " / ".join(ratio(each, place) for place in each.parts)] for each in CLAIMS]
+    rows = [[each.what, each.beside, " / ".join(ratio(each, part) for part in each.parts)] for each in CLAIMS]
     return "\n".join(table(["what", "beside", "times as fast"], rows)) + "\n"

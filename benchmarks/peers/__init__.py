@@ -40,9 +40,9 @@ def python_of(name: str) -> str:
     for command in ([sys.executable, "-m", "venv", str(folder)], [*pip, "--no-deps", "-r", str(requirements)]):
         done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         if done.returncode:
-            said = " / ".join(line.strip() for line in done.stdout.splitlines()[-NUM_SHOWN_LINES:])
+            output = " / ".join(line.strip() for line in done.stdout.splitlines()[-NUM_SHOWN_LINES:])
             raise UserError(
-                f"peer {name} cannot be installed from {requirements.name} ({said}); repair that, or leave peers out "
+                f"peer {name} cannot be installed from {requirements.name} ({output}); repair that, or leave peers out "
                 "with --no_peers"
             )
     complete.touch()

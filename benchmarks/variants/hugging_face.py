@@ -43,8 +43,8 @@ def make_update(
         outputs = model.bert(
             input_ids=part["input_ids"], attention_mask=part["input_mask"], token_type_ids=part["segment_ids"]
         )
-        hidden, places = outputs.last_hidden_state, part["masked_lm_positions"].long()
-        masked = hidden.gather(1, places[..., None].expand(-1, -1, hidden.shape[-1]))
+        hidden, positions = outputs.last_hidden_state, part["masked_lm_positions"].long()
+        masked = hidden.gather(1, positions[..., None].expand(-1, -1, hidden.shape[-1]))
         logits, nsp_logits = model.cls(masked, outputs.pooler_output)
         return cross_entropy(logits.flatten(0, 1).float(), part["masked_lm_ids"].flatten().long()) + cross_entropy(
             nsp_logits.float(), part["next_sentence_labels"][:, 0].long()

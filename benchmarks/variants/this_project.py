@@ -33,7 +33,7 @@ def instances(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
 
     whole_words = settings.get("whole_word_masking", False)
     how = RecordSettings(
-        TokenSettings(settings["vocab_file"], Casing.of(True)),
+        TokenSettings(settings["vocab_file"], Casing.from_flags(True)),
         PairSettings(settings["max_seq_length"], settings["dupe_factor"]),
         MaskingRules(max_predictions_per_seq=settings["max_predictions_per_seq"], whole_word_masking=whole_words),
     )
@@ -53,7 +53,7 @@ def tokens(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
     from bert_tf.records.token_file import Shard
     from bert_tf.text.basic_tokenizer import Casing
 
-    output, how = settings["output"], TokenSettings(settings["vocab_file"], Casing.of(True))
+    output, how = settings["output"], TokenSettings(settings["vocab_file"], Casing.from_flags(True))
     for before in settings["texts_before"]:
         make_token_file(Path(before), Path(output), Shard(0, 0), settings=how)
 
@@ -74,8 +74,8 @@ def squad_features(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
     def make() -> dict[str, float]:
         tokenizer = FullTokenizer(settings["vocab_file"])
         examples = read_examples(settings["file"], version_2_with_negative=True)
-        found = make_windows(examples, tokenizer, FeatureSettings(), is_training=settings["is_training"])
-        return {"questions": len(examples), "windows": len(found.input_ids)}
+        windows = make_windows(examples, tokenizer, FeatureSettings(), is_training=settings["is_training"])
+        return {"questions": len(examples), "windows": len(windows.input_ids)}
 
     return make
 

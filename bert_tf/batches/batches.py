@@ -83,7 +83,7 @@ class _Reader(NamedTuple):
 
         Rows beyond the R given ones stay empty.
         """
-        slots = Slots.of(rows_RxK)
+        slots = Slots.from_rows(rows_RxK)
         num = len(slots.row_N)
         # A rank without any row still reads one instance, to know the features' shapes.
         singles = select(ranges, rows_RxK[slots] if num else np.zeros([1], np.int64))

@@ -69,11 +69,11 @@ class VocabularyIds(NamedTuple):
     @classmethod
     def of_tokenizer(cls, tokenizer: Tokenizer) -> VocabularyIds:
         """Raises: UserError as `of` does."""
-        ids = cls.of(tokenizer.vocab, tokenizer.markers)
+        ids = cls.from_vocab(tokenizer.vocab, tokenizer.markers)
         return ids._replace(continues=tokenizer.continues_word())
 
     @classmethod
-    def of(cls, vocab: Mapping[str, int], markers: Collection[str] = SPECIAL_TOKENS) -> VocabularyIds:
+    def from_vocab(cls, vocab: Mapping[str, int], markers: Collection[str] = SPECIAL_TOKENS) -> VocabularyIds:
         """Those of WordPiece. Raises: UserError if all tokens are special or unused."""
         replacements = [
             token_id for token, token_id in vocab.items() if token not in markers and not _UNUSED_TOKEN.fullmatch(token)

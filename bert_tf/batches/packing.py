@@ -100,7 +100,7 @@ class Slots(NamedTuple):
     slot_N: np.ndarray  # 0 for the first instance of a row
 
     @classmethod
-    def of(cls, rows_RxK: np.ndarray) -> Slots:
+    def from_rows(cls, rows_RxK: np.ndarray) -> Slots:
         return cls(*np.nonzero(rows_RxK != EMPTY))
 
     def spread(self, is_used_NxX: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

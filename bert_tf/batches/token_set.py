@@ -57,7 +57,7 @@ class TokenSet(InstanceSet):
         self, patterns: str, argument: str, sequence_length: int, rules: MaskingRules, single_segments: bool = False
     ):
         super().__init__(patterns, argument)
-        settings = PairSettings.of(sequence_length, single_segments)
+        settings = PairSettings.for_length(sequence_length, single_segments)
         settings.check(rules.max_predictions_per_seq)
         self.schema = RecordSchema(sequence_length, rules.max_predictions_per_seq)
         if self.folder is None:

@@ -207,13 +207,13 @@ def _open_file(path: Path) -> dict[str, Stored]:
 
 def _open_shards(path: Path) -> dict[str, Stored]:
     """The tensors in the files beside an index that it names. Raises: UserError if some are in none of these."""
-    places = read_json_object(path, _FETCH_AGAIN).get("weight_map")
-    if not isinstance(places, dict) or not places:
+    file_of_tensor = read_json_object(path, _FETCH_AGAIN).get("weight_map")
+    if not isinstance(file_of_tensor, dict) or not file_of_tensor:
         raise UserError(f"{path} names no tensors in weight_map; {_FETCH_AGAIN}")
     tensors: dict[str, Stored] = {}
-    for name in sorted({Path(str(file)).name for file in places.values()}):
+    for name in sorted({Path(str(file)).name for file in file_of_tensor.values()}):
         tensors.update(_open_safetensors(path.parent / name))
-    if missing := sorted(places.keys() - tensors.keys()):
+    if missing := sorted(file_of_tensor.keys() - tensors.keys()):
         fault = f"{missing[0]} is in none of the files that it names ({len(missing)} missing in all)"
         raise UserError(f"{path}: {fault}; {_FETCH_AGAIN}")
     return tensors

@@ -144,7 +144,7 @@ class SquadCall(Finetuning):
     program, title, left = "squad", "SQuAD", {"predictions": "predictions.json"}
 
     @classmethod
-    def of(cls, kind: str, typed: Typed, environment: LaunchEnvironment) -> SquadCall:
+    def from_typed(cls, kind: str, typed: Typed, environment: LaunchEnvironment) -> SquadCall:
         default = environment.data_dir / "download" / "squad" / f"v{typed['squad_version']}"
         return cls(kind, typed, environment, ("squad_dir", environment.path("squad_dir", default)))
 
@@ -191,7 +191,7 @@ class GlueCall(Finetuning):
     program, left = "classifier", {"scores": "eval_results.txt"}
 
     @classmethod
-    def of(cls, kind: str, typed: Typed, environment: LaunchEnvironment) -> GlueCall:
+    def from_typed(cls, kind: str, typed: Typed, environment: LaunchEnvironment) -> GlueCall:
         name = typed["task_name"]
         if name.lower() == CUSTOM:
             program = f"run_classifier.py --task_name={CUSTOM}, docs/fine_tuning.md"

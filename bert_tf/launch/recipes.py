@@ -22,10 +22,10 @@ _RECIPES = {
     "pretraining_lamb_phase2": Recipe(LAMB, partial(make_lamb, only="phase_2")),
     "pretraining_adam": Recipe(ADAM, make_adam),
     "run_sub": Recipe((), run_sub.RunSub),
-    "squad": Recipe(SQUAD, partial(SquadCall.of, "finetuning_squad")),
-    "squad_inference": Recipe(SQUAD_INFERENCE, partial(SquadCall.of, "squad_inference")),
-    "glue": Recipe(GLUE, partial(GlueCall.of, "finetuning_glue")),
-    "glue_inference": Recipe(GLUE_INFERENCE, partial(GlueCall.of, "glue_inference")),
+    "squad": Recipe(SQUAD, partial(SquadCall.from_typed, "finetuning_squad")),
+    "squad_inference": Recipe(SQUAD_INFERENCE, partial(SquadCall.from_typed, "squad_inference")),
+    "glue": Recipe(GLUE, partial(GlueCall.from_typed, "finetuning_glue")),
+    "glue_inference": Recipe(GLUE_INFERENCE, partial(GlueCall.from_typed, "glue_inference")),
 }
 
 

@@ -111,7 +111,9 @@ class Workload:
     has_kernels: bool = False  # whether the GPU can run kernels of our own, in scope "step"
 
     @classmethod
-    def of(cls, config: TrainingConfig, options: ProgramOptions, bert_config: BertConfig, **task: Any) -> Workload:
+    def from_config(
+        cls, config: TrainingConfig, options: ProgramOptions, bert_config: BertConfig, **task: Any
+    ) -> Workload:
         """What a training with these settings takes, whose XLA scope is known; `task`: what its task knows of it."""
         return cls(
             bert_config,

@@ -284,7 +284,7 @@ class BertEncoder(keras.Model):
 
         With positions, the last one is [B, P, H].
         """
-        visible = VisibleKeys.of(features)
+        visible = VisibleKeys.from_features(features)
         x_BxSxH = self.embeddings(
             features["input_ids"], features["segment_ids"], features.get("position_ids"), dropout=dropout
         )

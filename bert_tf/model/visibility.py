@@ -19,7 +19,7 @@ class VisibleKeys(NamedTuple):
     query_numbers_BxQ: tf.Tensor | None = None  # None: all are 1, and the keys' numbers are a mask of zeros and ones
 
     @classmethod
-    def of(cls, features: Features) -> VisibleKeys:
+    def from_features(cls, features: Features) -> VisibleKeys:
         """By the features' `input_mask`, or in packed rows by the numbers of the instances."""
         if "instance_numbers" not in features:
             return cls(features["input_mask"])

@@ -50,7 +50,7 @@ def pairs_path(tokens: Path, settings: PairSettings) -> Path:
 def usual_settings(path: Path) -> PairSettings:
     """The usual settings of the file beside a token file with this name."""
     length = path.with_suffix("").suffix.removeprefix(".")
-    return PairSettings.of(int(length), path.suffix == SEGMENTS_SUFFIX)
+    return PairSettings.for_length(int(length), path.suffix == SEGMENTS_SUFFIX)
 
 
 def drawn_kinds(folder: Path) -> list[PairSettings]:
@@ -153,7 +153,7 @@ def make_pairs(path: Path, settings: PairSettings) -> dict[str, int]:
     text = boundaries if settings.single_segments else with_two_documents(boundaries, tokens.path)
     copies, counts = [], Counter(num_instances=0)
     for copy in range(settings.dupe_factor):
-        draws = Draws.of((settings.random_seed, *tokens.shard, *([copy] if copy else [])))
+        draws = Draws.from_seed((settings.random_seed, *tokens.shard, *([copy] if copy else [])))
         blocks = []
         for pairs in shuffled_pairs(text, settings._replace(dupe_factor=1), draws):
             blocks.append(encode_pairs(pairs))

@@ -48,7 +48,7 @@ class PairSettings(NamedTuple):
     single_segments: bool = False  # instead of pairs
 
     @classmethod
-    def of(cls, max_seq_length: int, single_segments: bool, **others: int) -> PairSettings:
+    def for_length(cls, max_seq_length: int, single_segments: bool, **others: int) -> PairSettings:
         """Single segments are never short on purpose."""
         settings = cls(max_seq_length, **others, single_segments=single_segments)
         return settings._replace(short_seq_prob=0.0) if single_segments else settings
@@ -111,7 +111,7 @@ class Draws(NamedTuple):
     mask_key: int
 
     @classmethod
-    def of(cls, seed: Iterable[int]) -> Draws:
+    def from_seed(cls, seed: Iterable[int]) -> Draws:
         """`seed`: non-negative integers that determine all choices."""
         pair_seed, other_seed, mask_seed = np.random.SeedSequence(list(seed)).spawn(3)
         keys = (int(seed.generate_state(1, np.uint64)[0]) for seed in (pair_seed, mask_seed))

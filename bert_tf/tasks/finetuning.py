@@ -197,7 +197,7 @@ class FinetuningTask(Task):
     @classmethod
     def workload(cls, config: FinetuningConfig, options: Any, bert_config: BertConfig, **of_rows: int) -> Workload:
         length, classifies = options.max_seq_length, cls.head.uses_pooler
-        return Workload.of(
+        return Workload.from_config(
             config, options, bert_config, sequence_length=length, num_predictions=0, classifies=classifies, **of_rows
         )
 

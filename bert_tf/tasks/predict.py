@@ -140,8 +140,8 @@ class Predictor:
         values = np.empty([begins[-1], *shape], mine.dtype)
         for numbers, num, theirs in zip(numbers_of_ranks, num_values, self.workers.gather(filled.ravel())):
             ends = np.cumsum(sizes[numbers])
-            places = np.arange(num) + np.repeat(begins[numbers] - ends + sizes[numbers], sizes[numbers])
-            values[places] = theirs.reshape(-1, *shape)[:num]
+            destinations = np.arange(num) + np.repeat(begins[numbers] - ends + sizes[numbers], sizes[numbers])
+            values[destinations] = theirs.reshape(-1, *shape)[:num]
         return ByToken(values, begins) if self.by_position else values
 
     def predict_each(self, rows: TaskRows) -> Outputs:

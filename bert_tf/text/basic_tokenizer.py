@@ -55,7 +55,7 @@ class Casing(NamedTuple):
     strip_accents: bool  # removes category Mn after NFD: accents, but also vowel signs, and Hangul becomes its letters
 
     @classmethod
-    def of(cls, do_lower_case: bool, strip_accents: bool | None = None) -> Casing:
+    def from_flags(cls, do_lower_case: bool, strip_accents: bool | None = None) -> Casing:
         """None: accents go with the capitals, as in Google's code."""
         return cls(do_lower_case, do_lower_case if strip_accents is None else strip_accents)
 

@@ -101,7 +101,7 @@ class FolderSettings(NamedTuple):
 
     @property
     def casing(self) -> Casing | None:
-        return None if self.do_lower_case is None else Casing.of(self.do_lower_case, self.strip_accents)
+        return None if self.do_lower_case is None else Casing.from_flags(self.do_lower_case, self.strip_accents)
 
 
 def read_settings(folder: Path) -> FolderSettings:
@@ -178,10 +178,10 @@ def _read_special(file: Path, content: Mapping[str, Any]) -> tuple[str, ...]:
     tokens = list(listed.values()) if isinstance(listed, Mapping) else listed
     tokens = tokens if isinstance(tokens, (list, tuple)) else [None]  # a damaged file
     names = [token.get("content") if isinstance(token, Mapping) else token for token in tokens]
-    found = tuple(name for name in names if isinstance(name, str) and name)
-    if len(found) < len(names):
+    markers = tuple(name for name in names if isinstance(name, str) and name)
+    if len(markers) < len(names):
         raise UserError(f"{file}: a special token has no content; {_REMEDY}")
-    return found
+    return markers
 
 
 def _add_tokens(pipeline: tokenizers.Tokenizer, settings: FolderSettings, source: str) -> None:
@@ -287,13 +287,13 @@ class HuggingFaceTokenizer(Tokenizer):
         """For text to pre-train on, where a literal [MASK] is no gap to fill, and a literal [SEP] ends no segment."""
         text = _SPECIAL_NAME.sub(r"[ \1", lines.decode("utf-8", "surrogatepass"))
         # No threads: preparation has processes.
-        return TokenizedLines.of(list(map(self._line_to_ids, text.split("\n")[:-1])))
+        return TokenizedLines.from_ids(list(map(self._line_to_ids, text.split("\n")[:-1])))
 
     def encode_lines(self, lines: Sequence[str]) -> TokenizedLines:
         if self._has_separate_words:
-            return TokenizedLines.of(list(map(self._line_to_ids, lines)))
+            return TokenizedLines.from_ids(list(map(self._line_to_ids, lines)))
         encoded = self._pipeline.encode_batch(list(map(_without_surrogates, lines)), add_special_tokens=False)
-        return TokenizedLines.of([of_line.ids for of_line in encoded])
+        return TokenizedLines.from_ids([of_line.ids for of_line in encoded])
 
     def _line_to_ids(self, line: str) -> list[int]:
         if not self._has_separate_words:

@@ -41,7 +41,7 @@ def open_tokenizer(vocab_file: str | Path, do_lower_case: bool = True, strip_acc
     Raises: UserError if the vocabulary cannot be read or does not suit BERT.
     """
     if is_sentencepiece_model(vocab_file):
-        return open_model(vocab_file, Casing.of(do_lower_case, strip_accents))
+        return open_model(vocab_file, Casing.from_flags(do_lower_case, strip_accents))
     if is_pipeline(vocab_file):
         return hugging_face.open_json(Path(vocab_file))
     return FullTokenizer(vocab_file, do_lower_case, strip_accents)
@@ -129,7 +129,7 @@ def open_vocab_file(path: Path, flags: CasingFlags, is_hugging_face: bool) -> tu
         return tokenizer, ""
     pieces: Sequence[str]
     if is_sentencepiece_model(path):
-        pieces = open_model(path, Casing.of(True)).inv_vocab
+        pieces = open_model(path, Casing.from_flags(True)).inv_vocab
     else:
         pieces = load_pieces(path)
         check_is_wordpiece(pieces, path)

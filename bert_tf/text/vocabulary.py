@@ -41,7 +41,7 @@ class TokenizedLines(NamedTuple):
     sizes: np.ndarray  # int64, number of tokens in each line
 
     @classmethod
-    def of(cls, ids_of_lines: Sequence[Sequence[int]]) -> TokenizedLines:
+    def from_ids(cls, ids_of_lines: Sequence[Sequence[int]]) -> TokenizedLines:
         sizes = np.fromiter(map(len, ids_of_lines), np.int64, len(ids_of_lines))
         return cls(np.fromiter(itertools.chain.from_iterable(ids_of_lines), np.int32, sizes.sum()), sizes)
 

@@ -85,7 +85,7 @@ class FullTokenizer(Tokenizer):
         self.inv_vocab = load_pieces(vocab_file)
         self.vocab = ids_of(self.inv_vocab)
         check_is_wordpiece(self.inv_vocab, vocab_file)
-        self.casing = Casing.of(do_lower_case, strip_accents)
+        self.casing = Casing.from_flags(do_lower_case, strip_accents)
         self._continuing = {
             token[len(CONTINUATION) :]: token_id
             for token, token_id in self.vocab.items()

@@ -12,7 +12,7 @@ from tests.refusals import refused
 PAD, UNKNOWN, CLS, SEP, MASK = range(5)
 WORDS = [f"w{number}" for number in range(40)]
 VOCABULARY = [*SPECIAL_TOKENS, "[unused0]", *WORDS, *(f"##{word}" for word in WORDS)]
-IDS = VocabularyIds.of({token: number for number, token in enumerate(VOCABULARY)})
+IDS = VocabularyIds.from_vocab({token: number for number, token in enumerate(VOCABULARY)})
 FIRST_WORD, FIRST_PIECE = VOCABULARY.index("w0"), VOCABULARY.index("##w0")
 ALL_RULES = [MaskingRules(0.15, 20), MaskingRules(0.15, 20, True), MaskingRules(0.3, 5, True)]
 named = pytest.mark.parametrize("rules", ALL_RULES, ids=["tokens", "words", "words, few"])
@@ -193,8 +193,8 @@ def test_masks_are_these_for_good(how, positions, input_ids):
 def test_rules_and_vocabularies_that_make_no_sense_are_refused():
     refused("masked_lm_prob=1.5: must", MaskingRules, 1.5, 20)
     special = {token: number for number, token in enumerate([*SPECIAL_TOKENS, "[unused7]"])}
-    refused("special or unused", VocabularyIds.of, special)
-    kept = VocabularyIds.of({token: number for number, token in enumerate([*SPECIAL_TOKENS, "[", "[x]"])})
+    refused("special or unused", VocabularyIds.from_vocab, special)
+    kept = VocabularyIds.from_vocab({token: number for number, token in enumerate([*SPECIAL_TOKENS, "[", "[x]"])})
     assert kept.replacements.tolist() == [5, 6]
 
 

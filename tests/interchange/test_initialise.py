@@ -181,7 +181,7 @@ def test_records_of_another_vocabulary_are_refused(tmp_path):
 
 def test_records_that_were_cut_otherwise_than_the_model_s_text_are_refused(tmp_path):
     folder, pieces = shutil.copytree(HUGGING_FACE, tmp_path / "model"), ["e-mail", "e", "-", "mail"]
-    pipeline = wordpiece_pipeline(ids_of([*SPECIAL_TOKENS, *pieces]), Casing.of(True))
+    pipeline = wordpiece_pipeline(ids_of([*SPECIAL_TOKENS, *pieces]), Casing.from_flags(True))
     pipeline.save(str(folder / "tokenizer.json"))
     write_pieces(tmp_path / "vocab.txt", *pieces)
     model, ours = PretrainingModel(find_weights(folder).config), FullTokenizer(tmp_path / "vocab.txt").files()

@@ -90,7 +90,9 @@ def test_kernels_are_planned_only_where_they_run(tmp_path, monkeypatch):
         monkeypatch.setattr(requirements, "compute_capabilities", lambda found=capabilities: found)
         monkeypatch.setattr(requirements.importlib.util, "find_spec", lambda _, found=triton: found)
         monkeypatch.setattr(requirements, "compiled_file", lambda _, found=compiled: found)
-        work = Workload.of(config, ProgramOptions(), LARGE.bert_config, sequence_length=512, num_predictions=80)
+        work = Workload.from_config(
+            config, ProgramOptions(), LARGE.bert_config, sequence_length=512, num_predictions=80
+        )
         assert work.has_kernels == expected
 
 
@@ -110,7 +112,7 @@ def test_a_new_optimizer_is_planned_and_saved_by_its_entry_alone(monkeypatch, tm
     monkeypatch.setitem(OPTIMIZERS, "new", OPTIMIZERS["lars"]._replace(class_name="New", slots=slots))
     monkeypatch.setattr(TrainingConfig, "optimizer_type", "new")
     config, sizes = FinetuningConfig(xla_scope="blocks"), dict(sequence_length=512, num_predictions=0)
-    found = predict(Workload.of(config, ProgramOptions(), SMALL, **sizes))
+    found = predict(Workload.from_config(config, ProgramOptions(), SMALL, **sizes))
     model, optimizer = SpanModel(SMALL), make_optimizer("new", 0.1, 1, 10)
     optimizer.build(model.trainable_variables)
     assert sum(4 * slot.shape.num_elements() for slot in optimizer.slot_variables) == found.moments

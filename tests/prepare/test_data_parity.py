@@ -26,7 +26,7 @@ from tests.preparation import tokenized
 WORDS = 40
 VOCABULARY = [*SPECIAL_TOKENS, *(f"w{number}" for number in range(WORDS)), *(f"##w{number}" for number in range(WORDS))]
 VOCAB = {token: number for number, token in enumerate(VOCABULARY)}
-IDS = VocabularyIds.of(VOCAB)
+IDS = VocabularyIds.from_vocab(VOCAB)
 NUM_PASSES = 10
 RULES = {"tokens": {}, "words": {"whole_word_masking": True}}
 FIGURES = {  # by the rules
@@ -106,7 +106,7 @@ def figures(rows) -> dict[str, float]:
 def test_instances_have_the_figures_of_googles_tool(name):
     text = tokenized([[VOCAB[token] for token in sentence] for sentence in document] for document in documents())
     pairs, rules = PairSettings(32, NUM_PASSES), MaskingRules(0.2, 6, **RULES[name])
-    settings = RecordSettings(TokenSettings("vocab.txt", Casing.of(True)), pairs, rules)
+    settings = RecordSettings(TokenSettings("vocab.txt", Casing.from_flags(True)), pairs, rules)
     found = [figures(rows) for seed in range(100) for rows in create_instances(text, settings, IDS, (seed,))]
     assert len(found) == 100
     for figure, by_rules in FIGURES.items():

@@ -30,13 +30,13 @@ WORDS = [f"{letter}{number}" for number in range(10) for letter in "abcdefghij"]
 VOCABULARY = [*SPECIAL_TOKENS, "[unused0]", "[unused1]", *WORDS, "[", "]", "."]
 PAD, UNKNOWN, CLS, SEP, MASK = range(5)
 FIRST_WORD = VOCABULARY.index("a0")
-IDS = VocabularyIds.of({token: number for number, token in enumerate(VOCABULARY)})
+IDS = VocabularyIds.from_vocab({token: number for number, token in enumerate(VOCABULARY)})
 
 
 def settings(vocab_file="vocab.txt", **changes) -> RecordSettings:
     """`changes`: of the pairs."""
     pairs = PairSettings(**{"max_seq_length": 32, "dupe_factor": 1, **changes})
-    return RecordSettings(TokenSettings(str(vocab_file), Casing.of(True)), pairs, MaskingRules(0.15, 4))
+    return RecordSettings(TokenSettings(str(vocab_file), Casing.from_flags(True)), pairs, MaskingRules(0.15, 4))
 
 
 def all_instances(documents, options: RecordSettings, seed=(1, 2)) -> Features:

@@ -18,7 +18,7 @@ from bert_tf.text.wordpiece import FullTokenizer
 from tests import preparation
 from tests.refusals import refused
 
-UNCASED = Casing.of(True)
+UNCASED = Casing.from_flags(True)
 CHINESE = """
 清晨的集市上已经有很多人。卖菜的老人把新鲜的白菜和萝卜摆在地上。孩子们在旁边追逐一只小黄狗。“慢一点！”母亲喊道。
 

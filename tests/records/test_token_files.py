@@ -253,7 +253,7 @@ def drawn(documents, settings, seed):
 @pytest.mark.parametrize("longest_sentence, length", [(6, 12), (6, 66), (30, 12), (30, 32), (1, 5)])
 def test_segments_are_those_of_a_plain_implementation(longest_sentence, length):
     documents = numbered_documents(200, longest_sentence)
-    settings = PairSettings.of(length, True, dupe_factor=3)
+    settings = PairSettings.for_length(length, True, dupe_factor=3)
     found = drawn(documents, settings, 5)
     assert found == plainly(documents, length - 2, 3, 5)
     assert max(map(len, found)) <= length - 2
@@ -263,7 +263,7 @@ def test_segments_are_those_of_a_plain_implementation(longest_sentence, length):
 
 def test_of_documents_that_do_not_fit_the_cuts_move():
     documents = numbered_documents(200, 6)
-    passes = [drawn(documents, PairSettings.of(32, True, dupe_factor=1), seed) for seed in (1, 2)]
+    passes = [drawn(documents, PairSettings.for_length(32, True, dupe_factor=1), seed) for seed in (1, 2)]
     both = {segment[0] for segment in passes[0]} & {segment[0] for segment in passes[1]}
     assert len(both) < 0.9 * len(passes[0])
     fewest = sum(-(-sum(map(len, document)) // 30) for document in documents)
@@ -272,7 +272,7 @@ def test_of_documents_that_do_not_fit_the_cuts_move():
 
 def test_shards_that_no_pair_can_be_drawn_from(tmp_path):
     """One of a single sentence, and one that is empty."""
-    settings = PairSettings.of(32, True)
+    settings = PairSettings.for_length(32, True)
     for number, text in enumerate([tokenized([[[7, 8]]]), TokenizedText(np.zeros(0), np.zeros(1), np.zeros(1))]):
         write_tokens(tmp_path / f"{number}.tokens", text, Shard(0, number), 10)
     ensure_pairs(sorted(tmp_path.glob("*.tokens")), settings)
@@ -294,7 +294,7 @@ def opened(dataset, split="training", **rules):
 @pytest.mark.parametrize("whole_words", [False, True])
 def test_a_row_is_one_segment_between_its_markers_with_masks_anywhere_in_it(dataset, whole_words):
     data = opened(dataset, whole_word_masking=whole_words)
-    assert len(data.copies) == 5 and data.pair_settings == PairSettings.of(16, True)
+    assert len(data.copies) == 5 and data.pair_settings == PairSettings.for_length(16, True)
     rows = data.features(data.ranges_in_file_order(0, data.num_instances), 1)
     ids, lengths = unmasked_ids(rows), rows["input_mask"].sum(axis=1)
     np.testing.assert_array_equal(rows["input_mask"], np.arange(16) < lengths[:, np.newaxis])

@@ -56,7 +56,7 @@ def test_hard_texts(tmp_path, vocab, do_lower_case):
 
 
 def test_what_it_adds():
-    tokenizer = wordpiece_pipeline(ids_of(VOCAB), Casing.of(True))
+    tokenizer = wordpiece_pipeline(ids_of(VOCAB), Casing.from_flags(True))
     encoded = tokenizer.encode("The river", "flows")
     assert encoded.tokens == ["[CLS]", "the", "river", "[SEP]", "flows", "[SEP]"]
     assert encoded.type_ids == [0, 0, 0, 0, 1, 1]
@@ -95,7 +95,7 @@ def test_words_get_ids_by_themselves_only_where_these_are_the_same():
     """They are kept for the next line that has them."""
     lines = [*HARD, "the [MASK]. unaffable [SEP]the", " ".join(HARD)]
     for name, splits in ((None, True), ("the river", False), ("[X]", True), (pre_tokenizers.Metaspace(), False)):
-        pipeline = wordpiece_pipeline(ids_of(VOCAB), Casing.of(True))
+        pipeline = wordpiece_pipeline(ids_of(VOCAB), Casing.from_flags(True))
         if isinstance(name, str):
             pipeline.add_tokens([name])
         elif name:
@@ -230,7 +230,9 @@ def test_special_tokens_that_are_listed_are_cut_from_the_text_first(tmp_path, na
 def test_what_only_transformers_reads_is_kept_in_checkpoints_and_exports(tmp_path, has_json):
     kept = {"padding_side": "left", "clean_up_tokenization_spaces": False, "additional_special_tokens": ["[E1]"]}
     settings = {"do_lower_case": True, "unk_token": "[UNK]", "never_split": None, **kept}
-    pipeline = wordpiece_pipeline(ids_of([*SPECIAL_TOKENS, "the", "[E1]"]), Casing.of(True)) if has_json else None
+    pipeline = (
+        wordpiece_pipeline(ids_of([*SPECIAL_TOKENS, "the", "[E1]"]), Casing.from_flags(True)) if has_json else None
+    )
     tokenizer, _ = open_stored(folder_with(tmp_path, "the [E1]", settings, pipeline))
     for name, content in tokenizer.files().items():  # as a run of ours that starts from there
         (tmp_path / name).write_text(content, encoding="utf-8")
@@ -295,7 +297,7 @@ def test_casing_that_tokenizer_json_and_settings_tell_differently(tmp_path, sett
 @pytest.mark.parametrize("splits", [False, True])
 def test_what_the_settings_alone_say_of_ideographs(tmp_path, splits):
     vocab = ids_of([*SPECIAL_TOKENS, "猫", "犬", "猫犬"])
-    pipeline = wordpiece_pipeline(vocab, Casing.of(True), split_ideographs=not splits)
+    pipeline = wordpiece_pipeline(vocab, Casing.from_flags(True), split_ideographs=not splits)
     tokenizer, _ = open_stored(folder_with(tmp_path, "猫 犬 猫犬", {"tokenize_chinese_chars": splits}, pipeline))
     assert tokenizer.tokenize("猫犬") == (["猫", "犬"] if splits else ["猫犬"])
 

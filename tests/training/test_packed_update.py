@@ -42,7 +42,7 @@ def pack(batch, micro_batch_size, num_ranks=1):
     parts = []
     for rank in range(num_ranks):
         mine = rows[rank * own : (rank + 1) * own]
-        places = Slots.of(mine)
+        places = Slots.from_rows(mine)
         parts.append(
             lay_out({name: values[mine[places]] for name, values in batch.items()}, places, per_rank, PREDICTIONS)
         )

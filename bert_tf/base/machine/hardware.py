@@ -86,7 +86,7 @@ def _query_gpus(field: str) -> list[str]:
 def compute_capabilities() -> list[tuple[int, int]]:
     """That of each GPU that this process may use (`_query_gpus`); empty if an old driver's nvidia-smi cannot tell."""
     answers = (re.fullmatch(r"(\d+)\.(\d+)", value) for value in _query_gpus("compute_cap"))
-    return [(int(found[1]), int(found[2])) for found in answers if found]
+    return [(int(match[1]), int(match[2])) for match in answers if match]
 
 
 def gpu_memories() -> list[int]:

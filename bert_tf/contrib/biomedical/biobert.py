@@ -53,7 +53,7 @@ class _TaskCall(Finetuning):
     """Its files lie in a folder of this name in that of BioBERT's data."""
 
     @classmethod
-    def of(cls, kind: str, folder: str, typed: Typed, environment: LaunchEnvironment) -> _TaskCall:
+    def from_typed(cls, kind: str, folder: str, typed: Typed, environment: LaunchEnvironment) -> _TaskCall:
         data = environment.path("biobert_dir", environment.data_dir / "biobert") / folder
         return cls(f"biobert_{kind}", typed, environment, ("data_dir", data))
 
@@ -117,15 +117,15 @@ def make_pretraining(number: int, typed: Typed, environment: LaunchEnvironment) 
 RECIPES: dict[str, Recipe] = {
     "biobert/ner_bc5cdr-chem": Recipe(
         _task_arguments("ner", _START, "3.125e-6", 128, 8, "10.0"),
-        partial(EntitiesCall.of, "ner_bc5cdr_chem", "BC5CDR/chem"),
+        partial(EntitiesCall.from_typed, "ner_bc5cdr_chem", "BC5CDR/chem"),
     ),
     "biobert/ner_bc5cdr-disease": Recipe(
         _task_arguments("ner", f"{_START}-4340", "3.125e-6", 128, 8, "100.0"),
-        partial(EntitiesCall.of, "ner_bc5cdr_disease", "BC5CDR/disease"),
+        partial(EntitiesCall.from_typed, "ner_bc5cdr_disease", "BC5CDR/disease"),
     ),
     "biobert/rel_chemprot": Recipe(
         _task_arguments("classifier", _START, "1.5e-6", 512, 16, "3.0"),
-        partial(RelationsCall.of, "rel_chemprot", "ChemProt"),
+        partial(RelationsCall.from_typed, "rel_chemprot", "ChemProt"),
     ),
     **{
         f"biobert/run_pretraining-pubmed_base_phase_{number}": Recipe(

@@ -134,12 +134,12 @@ def attend_forward(
     PACKED: tl.constexpr,
 ):
     """context [R, H]; the biased and scaled query [R, H]; log2 of each query's sum of exponentials [B, N, S]."""
-    block, head, batch, lanes, rows, columns, own = _own_block(S, N, D, BLOCK)
+    block, head, batch, lanes, rows, columns, offsets = _own_block(S, N, D, BLOCK)
     H: tl.constexpr = N * D
     in_head = (batch * N + head) * S + rows
-    biased = tl.load(query + own).to(tl.float32) + tl.load(query_bias + columns)[None, :]
+    biased = tl.load(query + offsets).to(tl.float32) + tl.load(query_bias + columns)[None, :]
     q = (biased * (SCALE * LOG2_E)).to(query.dtype.element_ty)
-    tl.store(scaled_query + own, q)
+    tl.store(scaled_query + offsets, q)
 
     first, end = _load_range(key_ranges, batch * (S // BLOCK) + block)
     own_numbers = tl.load(query_numbers + batch * S + rows)
@@ -173,17 +173,17 @@ def attend_forward(
         kept_total = total
     factor = KEEP_SCALE / divisor
     result = (sums + kept_total[:, None] * tl.load(value_bias + columns)[None, :]) * factor[:, None]
-    tl.store(context + own, result.to(context.dtype.element_ty))
+    tl.store(context + offsets, result.to(context.dtype.element_ty))
     tl.store(log_sums + in_head, peak + tl.log2(divisor))
 
 
 @triton.jit
-def _result_dots(d_result, context, value_bias, own, columns, KEEP_SCALE: tl.constexpr):
+def _result_dots(d_result, context, value_bias, offsets, columns, KEEP_SCALE: tl.constexpr):
     """Of each query: the product of d_result [Q, D] and the values' bias, and the mean of its probabilities' gradients,
     weighted by the probabilities and divided by the dropout's scale. The first is a part of these gradients."""
     exact = d_result.to(tl.float32)
     bias_dot = tl.sum(exact * tl.load(value_bias + columns)[None, :], 1)
-    mean = tl.sum(exact * tl.load(context + own).to(tl.float32), 1) * (1.0 / KEEP_SCALE)
+    mean = tl.sum(exact * tl.load(context + offsets).to(tl.float32), 1) * (1.0 / KEEP_SCALE)
     return bias_dot, mean
 
 
@@ -232,11 +232,11 @@ def attend_query_gradient(
 
     And for the other gradients what `_result_dots` says, [B, N, S].
     """
-    block, head, batch, lanes, rows, columns, own = _own_block(S, N, D, BLOCK)
+    block, head, batch, lanes, rows, columns, offsets = _own_block(S, N, D, BLOCK)
     H: tl.constexpr = N * D
     in_head = (batch * N + head) * S + rows
-    q, d_result = tl.load(scaled_query + own), tl.load(d_context + own)
-    bias_dot, mean = _result_dots(d_result, context, value_bias, own, columns, KEEP_SCALE)
+    q, d_result = tl.load(scaled_query + offsets), tl.load(d_context + offsets)
+    bias_dot, mean = _result_dots(d_result, context, value_bias, offsets, columns, KEEP_SCALE)
     tl.store(bias_dots + in_head, bias_dot)
     tl.store(means + in_head, mean)
 
@@ -261,7 +261,7 @@ def attend_query_gradient(
         d_scores = probabilities * (d_kept - mean[:, None])
         sums = _add_product(sums, d_scores.to(k.dtype), k)
     rounded = (sums * (SCALE * KEEP_SCALE)).to(d_query.dtype.element_ty)
-    tl.store(d_query + own, rounded)
+    tl.store(d_query + offsets, rounded)
     tl.store(bias_sums + (batch * (S // BLOCK) + block) * H + columns, tl.sum(rounded.to(tl.float32), 0))
 
 
@@ -292,9 +292,9 @@ def attend_key_value_gradients(
 
     The scores are computed transposed, keys by queries.
     """
-    block, head, batch, lanes, keys, columns, own = _own_block(S, N, D, BLOCK)
+    block, head, batch, lanes, keys, columns, offsets = _own_block(S, N, D, BLOCK)
     H: tl.constexpr = N * D
-    k, v = tl.load(key + own), tl.load(value + own)
+    k, v = tl.load(key + offsets), tl.load(value + offsets)
 
     first, end = _load_range(query_ranges, batch * (S // BLOCK) + block)
     own_numbers = tl.load(key_numbers + batch * S + keys)
@@ -322,8 +322,8 @@ def attend_key_value_gradients(
         key_sums, value_sums = tl.where(is_seen, key_sums, 0.0), tl.where(is_seen, value_sums, 0.0)
     rounded_key = (key_sums * (KEEP_SCALE * LN_2)).to(d_key.dtype.element_ty)
     rounded_value = (value_sums * KEEP_SCALE).to(d_value.dtype.element_ty)
-    tl.store(d_key + own, rounded_key)
-    tl.store(d_value + own, rounded_value)
+    tl.store(d_key + offsets, rounded_key)
+    tl.store(d_value + offsets, rounded_value)
     target = bias_sums + (batch * (S // BLOCK) + block) * (2 * H) + columns
     tl.store(target, tl.sum(rounded_key.to(tl.float32), 0))
     tl.store(target + H, tl.sum(rounded_value.to(tl.float32), 0))

@@ -153,7 +153,7 @@ def _ranges(query_numbers_BxS: tf.Tensor, key_numbers_BxS: tf.Tensor, block_size
 
 def _range(is_inside: tf.Tensor) -> tf.Tensor:
     """From the first to after the last true element of the last axis, int32 [..., 2]; zeros where there is none."""
-    places = tf.range(is_inside.shape[-1])
-    end = tf.reduce_max(tf.where(is_inside, places + 1, 0), axis=-1)
-    first = tf.minimum(end, tf.reduce_min(tf.where(is_inside, places, is_inside.shape[-1]), axis=-1))
+    positions = tf.range(is_inside.shape[-1])
+    end = tf.reduce_max(tf.where(is_inside, positions + 1, 0), axis=-1)
+    first = tf.minimum(end, tf.reduce_min(tf.where(is_inside, positions, is_inside.shape[-1]), axis=-1))
     return tf.stack([first, end], axis=-1)

@@ -44,7 +44,7 @@ def _casing_flags(options: PreparationOptions) -> CasingFlags:
 def casing_of(options: PreparationOptions) -> Casing:
     """The casing that is asked for; by default lower case."""
     lower_case, strip_accents = _casing_flags(options)
-    return Casing.of(lower_case is not False, strip_accents)
+    return Casing.from_flags(lower_case is not False, strip_accents)
 
 
 def _casing_in_names(casing: Casing) -> str:
@@ -220,7 +220,7 @@ def _finished_tokens(options: PreparationOptions, layout: Layout) -> _Source:
 
 def _pair_settings(options: PreparationOptions, single_segments: bool) -> PairSettings:
     given = {} if options.dupe_factor is None else {"dupe_factor": options.dupe_factor}
-    return PairSettings.of(options.max_seq_length, single_segments, random_seed=options.random_seed, **given)
+    return PairSettings.for_length(options.max_seq_length, single_segments, random_seed=options.random_seed, **given)
 
 
 def create_pairs(options: PreparationOptions, layout: Layout) -> None:

@@ -151,7 +151,7 @@ def create_instances(
 
     `seed`: non-negative integers, which determine all choices.
     """
-    draws = Draws.of(seed)
+    draws = Draws.from_seed(seed)
     masker = Masker(settings.rules, ids)
     length, first = settings.pairs.max_seq_length, 0
     for pairs in shuffled_pairs(text, settings.pairs, draws):

@@ -57,7 +57,7 @@ def as_trained(task: TextTask, weights: Weights) -> tuple[TextTask, str]:
     if trained and fitted is None:
         labels = ", ".join(task.labels) or ("numbers" if task.is_regression else "labels")
         fault = f"{weights.folder} was fine-tuned for {trained}, not for {task.name} ({labels})"
-        raise UserError(f"{fault}; {_way_out(task, trained)}")
+        raise UserError(f"{fault}; {_remedy(task, trained)}")
     if trained and trained.text_columns and len(trained.text_columns) != len(task.text_columns):
         theirs, ours = map(", ".join, (trained.text_columns, task.text_columns))
         raise UserError(f"{weights.folder} was fine-tuned on the text columns {theirs}, not on {ours}; name as many")
@@ -79,7 +79,7 @@ def _of_other_task(task: TextTask, trained: TrainedTask | None) -> str:
     return f"warning: by {trained.file} these weights are for {other}, not for {task.name}"
 
 
-def _way_out(task: TextTask, trained: TrainedTask) -> str:
+def _remedy(task: TextTask, trained: TrainedTask) -> str:
     """What to do where a task does not suit what the weights were trained for."""
     if trained.problem not in (REGRESSION, CLASSES):
         return "no task here is of that kind; name a checkpoint that gives each text one label, or a number"

@@ -67,7 +67,7 @@ class PretrainingTask(Task):
         length, num_predictions = config.max_seq_length, config.max_predictions_per_seq
         if config.packing:
             num_predictions = predictions_per_row(num_predictions, length, options.masked_lm_prob)
-        return Workload.of(
+        return Workload.from_config(
             config,
             options,
             bert_config,

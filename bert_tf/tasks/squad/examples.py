@@ -182,9 +182,9 @@ def _fault(example: Example, unit: str) -> str:
     if len(before.encode(_UNITS[unit], "replace")) != size * len(before):
         return f"has an answer_start in {unit}, of which a character before it has several"
     if (span := answer_range(example)) is None:
-        answer, there = contrast(text, context[len(before) :][: len(text)])
-        return f"has the answer {answer} at {start}, where the context has {there}"
-    if not tokenize_words(context[slice(*span)], Casing.of(True)):
+        answer, in_context = contrast(text, context[len(before) :][: len(text)])
+        return f"has the answer {answer} at {start}, where the context has {in_context}"
+    if not tokenize_words(context[slice(*span)], Casing.from_flags(True)):
         return f"has the answer {text!r:.80}, of which the tokenizer leaves nothing"
     return ""
 

@@ -119,7 +119,7 @@ def test_damage_says_what_to_do(prepared, tmp_path):
     refused("--action verify --dataset custom --repair", run, tmp_path / "work", "inspect")
 
 
-IDS = VocabularyIds.of({"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "a": 5})
+IDS = VocabularyIds.from_vocab({"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "a": 5})
 
 
 def instances(count=400, masked=0.8, kept=0.1, random_next=0.5, unknown=0, padding=0):
