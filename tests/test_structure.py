@@ -71,6 +71,8 @@ def is_in(module, places):
 
 def is_without_tensorflow(path):
     module = module_name(path)
+    if "triton" in imported(path):  # a kernel: some versions of Triton and TensorFlow cannot be in one process
+        return True
     if module.startswith("tasks.") and module.count(".") > 1:  # in the folder of a task
         return module.rpartition(".")[2] not in TASK_MODULES_WITH_TENSORFLOW
     return not is_in(module, WITH_TENSORFLOW | MODULES_WITH_TENSORFLOW)
