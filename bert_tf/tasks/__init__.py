@@ -1,1 +1,1 @@
-"""Tasks for fine-tuning a pre-trained model. In: questions or sentences. Out: rows, then answers and scores."""
+"""Tasks for fine-tuning a pre-trained model. In: questions or sentences. Out: answers or labels, and scores."""

@@ -1,4 +1,4 @@
-"""A task with files and a head of its own: what is read, which rows it becomes, and what the model's outputs say."""
+"""Fine-tuning tasks: which files they read, the rows made of these, and the results from the model's outputs."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from bert_tf.run.telemetry import Telemetry
     from bert_tf.tasks.predict import Predicted, Predictor
 
-# What files are for: to train on; to predict and score; to predict, and score if the right answers are there.
+# The uses of files: to train on; to predict and score; to predict, and score if they hold the right answers.
 TRAIN, EVAL, PREDICT = "train", "eval", "predict"
-# The files that a mode reads, by their settings; it ignores others.
+# By --mode and use: the setting that names the file. A mode ignores the settings of other files.
 USES = {
     "train_and_predict": {TRAIN: "train_file", PREDICT: "predict_file"},
     "train_and_eval": {TRAIN: "train_file", EVAL: "predict_file"},
@@ -38,35 +38,35 @@ USES = {
     "eval": {EVAL: "predict_file"},
     "sm_predict": {PREDICT: "predict_file"},
 }
-# The settings of a program that a run's config.json holds.
+# The program's settings that a run's config.json records, besides the task's own.
 _RECORDED = (
     *("model_dir", "predict_batch_size", "init_checkpoint", "bert_config_file", "vocab_file", "do_lower_case"),
     *("strip_accents", "dllog_path", "continue_with_changes", "allow_missing_weights"),
 )
 
-# The rows of what was typed, as `FinetuningTask.rows_of` makes them, and the model's outputs for them.
+# Takes what was typed, in the form that `FinetuningTask.rows_of` takes; returns its rows and the model's outputs.
 Ask = Callable[[Any], tuple[Any, Outputs]]
 
 
 def files_of_mode(config: FinetuningConfig, options: Any) -> dict[str, Sequence[Path]]:
-    """The files that --mode needs, by what they are for. Raises `UserError` if one is not given."""
+    """The files that --mode needs, by use. Raises `UserError` if one is not given."""
     files: dict[str, Sequence[Path]] = {}
     for use, name in USES.get(options.mode, {}).items():
         if not (path := getattr(options, name)):
             raise UserError(f"--{name} is required with --mode={options.mode}")
-        # What is scored while training must hold the right answers.
+        # Files that are scored during training must hold the right answers.
         files[EVAL if use == PREDICT and TRAIN in files and config.eval_steps else use] = [Path(path)]
     return files
 
 
 class Conclusion(NamedTuple):
-    """What a model's outputs say of a file.
+    """The results for one file, from the model's outputs.
 
     Attributes:
-      files: texts to be written into the run folder, by name.
-      about: what the first of them holds, in a few words.
+      files: texts to be written into the run folder, by file name.
+      about: what the first of `files` holds, in a few words.
       notes: lines to be shown.
-      scores: by name; none if the right answers are not known, or not wanted.
+      scores: by name; empty if the right answers are not known, or no scores are asked for.
     """
 
     files: Mapping[str, str] = {}
@@ -80,15 +80,15 @@ class FinetuningTask(Task):
     """A task with the files and settings of one job, which are its fields.
 
     Attributes:
-      name: of the run; one of its settings that must not change.
-      head: what its model has besides the encoder.
-      num_texts: in a row.
-      files: by what they are for, TRAIN first; "_PART" may stand behind it, where a task has several such files.
+      name: names the run in its log; it must not change within a run.
+      head: the model's layer on top of the encoder.
+      num_texts: the number of texts in a row.
+      files: by use, TRAIN first; the key is USE_PART where a task has several files for a use ("eval_mismatched").
       max_seq_length: positions of a row.
-      keeps_head: whether a training starts with the head of its initial weights, if they have one.
-      weights: those to train from or to predict with; None: random weights.
-      tokenizer: the model's, from `open` on.
-      contents, rows, keys: what `prepare` has read, what it made of it, and hashes of the files, by what these are for.
+      keeps_head: whether training starts with the head of the initial weights, if they have one.
+      weights: the weights to train from or to predict with; None: random weights.
+      tokenizer: the model's; set by `open`.
+      contents, rows, keys: set by `prepare`, by use as in `files`: what the files hold, its rows, the files' hashes.
     """
 
     head: ClassVar[Head]
@@ -104,67 +104,67 @@ class FinetuningTask(Task):
         return cls(files_of_mode(config, options), **{name: getattr(options, name) for name in names})
 
     def __post_init__(self) -> None:
-        least = 1 + 2 * self.num_texts
-        if self.max_seq_length < least:
+        minimum = 1 + 2 * self.num_texts
+        if self.max_seq_length < minimum:
             room = f"room for [CLS] and, for each of the {self.num_texts} text(s), a token and [SEP]"
-            raise UserError(f"max_seq_length={self.max_seq_length}: must be at least {least}, {room}")
+            raise UserError(f"max_seq_length={self.max_seq_length}: must be at least {minimum}, {room}")
 
-    # --- What each task does in its own way
+    # --- What differs between tasks
 
     @abc.abstractmethod
     def read(self, use: str, paths: Sequence[Path]) -> tuple[Any, str]:
-        """What the files for a `use` hold, and lines about it. Raises `UserError` if they cannot be used."""
+        """The content of the files for `use`, and notes about it. Raises `UserError` if they cannot be used."""
 
     @abc.abstractmethod
     def rows_of(self, content: Any, *, show_progress: bool = False) -> TaskRows:
-        """Tokenises what `read` has read, or what is typed."""
+        """Tokenises what `read` returned, or what was typed at a prompt."""
 
     @abc.abstractmethod
     def conclude(self, use: str, outputs: Outputs) -> Conclusion:
-        """What the model's outputs for ``rows[use]`` say of ``contents[use]``."""
+        """The results for ``contents[use]``, from the model's outputs for ``rows[use]``."""
 
     def fit(self) -> str:
-        """Settles what depends on the weights to train from or to predict with, such as the order of labels, once the
-        file to train on has been read; returns a line to be shown, or ""."""
+        """Sets what depends on the weights to train from or to predict with, such as the order of labels; called once
+        the file to train on, if any, has been read. Returns a line to be shown, or ""."""
         return ""
 
     def make_rows(self, use: str, run: Run) -> Any:
-        """The rows of the files for a `use`."""
+        """The rows of the files for `use`."""
         with run.workers.keep_alive():
             return self.rows_of(self.contents[use], show_progress=run.workers.is_chief)
 
     def remark(self, use: str, rows: Any) -> str:
-        """What to say of the rows of the files for a `use`, or ""."""
+        """A remark about the rows of the files for `use`, to be shown, or ""."""
         return ""
 
     def meaning(self) -> Facts:
-        """What the model's classes mean, for files beside the weights; empty if the head tells it."""
+        """What the head's outputs mean (such as labels), for a file beside the weights; {} if the head implies it."""
         return {}
 
     def fixed(self) -> Facts:
-        """Settings of model and rows that must not change within a run."""
+        """The settings of model and rows that must not change within a run."""
         return {**self.meaning(), "max_seq_length": self.max_seq_length}
 
     def converse(self, ask: Ask) -> None:
-        """Answers what is typed; for a task whose --mode may be "interactive"."""
+        """Answers what is typed at a prompt; for tasks with --mode=interactive."""
         raise NotImplementedError
 
-    def of_export(self, settings: Mapping[str, Any]) -> FinetuningTask:
-        """The task as an exported model has it; for a task whose --mode may be "sm_predict". `settings`: those that
-        `export_settings` gave. Raises `UserError` if they are damaged."""
+    def with_export_settings(self, settings: Mapping[str, Any]) -> FinetuningTask:
+        """This task with the settings of an exported model, which `export_settings` gave; for tasks with
+        --mode=sm_predict. Raises `UserError` if they are damaged."""
         raise NotImplementedError
 
     def export_settings(self) -> Facts:
-        """What the users of an exported model must know, among it "task", which says how to use it."""
+        """What must be known to use an exported model; "task" says for which kind of task it can be used."""
         return {"task": self.name, "max_seq_length": self.max_seq_length, **self.meaning()}
 
     def recorded(self) -> Facts:
-        """All settings by their flags' names, for config.json."""
+        """All settings of the task, by the names of their flags, for config.json."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.init}
         files = {f"{use}_file": ",".join(map(str, paths)) for use, paths in values.pop("files").items()}
         return {"task_name": self.name, **files, **values}
 
-    # --- What is the same in all
+    # --- What all tasks share
 
     @property
     def trains(self) -> bool:  # type: ignore[override]
@@ -180,7 +180,7 @@ class FinetuningTask(Task):
 
     @property
     def scored_uses(self) -> list[str]:
-        """What the files that are scored while training are for."""
+        """The keys of the `files` that are scored during training."""
         return [use for use in self.files if use.startswith(EVAL)]
 
     def held_out(self, config: FinetuningConfig) -> str | None:
@@ -195,25 +195,25 @@ class FinetuningTask(Task):
         return choose_config(options.bert_config_file, find_start(options, cls.head, trains=True))
 
     @classmethod
-    def workload(cls, config: FinetuningConfig, options: Any, bert_config: BertConfig, **of_rows: int) -> Workload:
+    def workload(cls, config: FinetuningConfig, options: Any, bert_config: BertConfig, **row_shape: int) -> Workload:
         length, classifies = options.max_seq_length, cls.head.uses_pooler
         return Workload.from_config(
-            config, options, bert_config, sequence_length=length, num_predictions=0, classifies=classifies, **of_rows
+            config, options, bert_config, sequence_length=length, num_predictions=0, classifies=classifies, **row_shape
         )
 
     def open(self, run: Run) -> None:
-        """`weights` are given of an exported model."""
+        """If an exported model is used, `weights` are set already, and the options are ignored."""
         from bert_tf.interchange.initialise import choose_config, choose_tokenizer
         from bert_tf.tasks.weights import find_start
         from bert_tf.text.tokenizer import CasingFlags
 
         options = run.options
         if run.config.eval_steps and self.trains and not self.scored_uses:
-            ways = "use --mode=train_and_predict or train_and_eval, with a file to score"
-            raise UserError(f"--eval_steps needs held-out data: {ways}")
+            remedy = "use --mode=train_and_predict or train_and_eval, with a file to score"
+            raise UserError(f"--eval_steps needs held-out data: {remedy}")
         with run.workers.keep_alive():
             if self.weights:
-                options = FinetuningOptions()  # configuration and tokenizer are the export's, too
+                options = FinetuningOptions()  # so that configuration and tokenizer are the export's, too
             else:
                 self.weights = find_start(options, self.head, trains=self.trains)
             self.bert_config = choose_config(options.bert_config_file, self.weights)
@@ -224,7 +224,7 @@ class FinetuningTask(Task):
         self.bert_config.check_length(self.max_seq_length)
 
     def prepare(self, run: Run) -> None:
-        """Reads all files, compares what the ranks have, and then makes the rows."""
+        """Reads all files, checks that all ranks have the same ones, and makes their rows."""
         self.contents: dict[str, Any] = {}
         self.rows: dict[str, Any] = {}
         notes = []
@@ -236,10 +236,10 @@ class FinetuningTask(Task):
                 if use == TRAIN:
                     notes.append(self.fit())
             self.keys = {use: content_key(*paths) for use, paths in self.files.items()}
-        named = {", ".join(map(str, paths)): self.keys[use] for use, paths in self.files.items()}
-        run.workers.require_same({"tokenizer": self.tokenizer.files(), **named})
+        hashes = {", ".join(map(str, paths)): self.keys[use] for use, paths in self.files.items()}
+        run.workers.require_same({"tokenizer": self.tokenizer.files(), **hashes})
         if not self.trains:
-            notes.append(self._rows_unlike_training())
+            notes.append(self._compare_with_training())
         for note in filter(None, notes):
             run.say(note)
         for use, paths in self.files.items():
@@ -249,24 +249,25 @@ class FinetuningTask(Task):
                 run.say(f"{source}: {remark}")
             run.say(self.tokenizer.count_unknown(rows.tokens).describe(source))
 
-    def _rows_unlike_training(self) -> str:
-        """A warning if the run that made the weights had rows of other settings than are made here, or ""."""
+    def _compare_with_training(self) -> str:
+        """A warning if the run that trained the weights made its rows with other settings than this job, or ""."""
         from bert_tf.run.checkpoint import STATE
 
         assert self.weights
-        run_folder = self.weights.folder.resolve().parent.parent  # of / and . that is no error
-        is_of_run = (self.weights.folder / STATE).is_file() and (run_folder / CONFIG).is_file()
-        recorded = read_config(run_folder) if is_of_run else None
+        # RUN/checkpoints/CHECKPOINT; resolved, since the folder may be "."; not parents[1], which "/" lacks
+        run_folder = self.weights.folder.resolve().parent.parent
+        is_checkpoint_of_run = (self.weights.folder / STATE).is_file() and (run_folder / CONFIG).is_file()
+        recorded = read_config(run_folder) if is_checkpoint_of_run else None
         if recorded is None:
             return ""
-        trained, meaning = recorded["identity"], self.meaning()
-        here = {name: value for name, value in self.fixed().items() if name in trained and name not in meaning}
-        differences = describe_differences({name: trained[name] for name in here}, here)
-        remark = f"warning: {run_folder} was trained with other rows ({differences}); type what it was trained with"
-        return remark if differences else ""
+        identity, meaning = recorded["identity"], self.meaning()
+        settings = {name: value for name, value in self.fixed().items() if name in identity and name not in meaning}
+        differences = describe_differences({name: identity[name] for name in settings}, settings)
+        fault = f"{run_folder} was trained with other rows ({differences})"
+        return f"warning: {fault}; pass the settings that it was trained with" if differences else ""
 
     def cached(self, run: Run, kind: type[Arrays], make: Callable[[], Arrays], *key: object) -> Arrays:
-        """Rows from the run folder's cache, or made by `make` if the cache lacks them.
+        """The rows from the run folder's cache; if it lacks them, they are made by `make` and stored there.
 
         Args:
           kind: the NamedTuple of arrays that `make` returns.
@@ -322,11 +323,11 @@ class FinetuningTask(Task):
         return Predictor(compile_model(model), run.workers, self.max_seq_length, batch_size, by_position, cost)
 
     def evaluate(self, predictor: Predictor, telemetry: Telemetry, update: int) -> dict[str, float]:
-        concluded = [self._conclude(predictor, use, update)[1] for use in self.scored_uses]
-        return {name: score for each in concluded for name, score in each.scores.items()}
+        conclusions = [self._conclude(predictor, use, update)[1] for use in self.scored_uses]
+        return {name: score for conclusion in conclusions for name, score in conclusion.scores.items()}
 
     def _conclude(self, predictor: Predictor, use: str, update: int) -> tuple[Predicted, Conclusion]:
-        """Predicts on all ranks, and concludes on the chief."""
+        """Predicts on all ranks; other ranks than the chief get an empty conclusion."""
         predicted, workers = predictor.predict(use, self.rows[use], update), predictor.workers
         with workers.keep_alive():
             return predicted, self.conclude(use, predicted.outputs) if workers.is_chief else Conclusion()
@@ -335,11 +336,11 @@ class FinetuningTask(Task):
         """Predicts, scores and writes what the job asks for."""
         scores: dict[str, float] = {}
         for use in [use for use in self.files if use != TRAIN]:
-            predicted, concluded = self._conclude(predictor, use, update)
-            for name, text in concluded.files.items():
+            predicted, conclusion = self._conclude(predictor, use, update)
+            for name, text in conclusion.files.items():
                 write_text(telemetry.run_folder / name, text)
-            written = [f"{concluded.about}: {telemetry.run_folder / name}" for name in list(concluded.files)[:1]]
-            for line in [*predicted.describe_speed(), *written, *concluded.notes]:
+            written = [f"{conclusion.about}: {telemetry.run_folder / name}" for name in list(conclusion.files)[:1]]
+            for line in [*predicted.describe_speed(), *written, *conclusion.notes]:
                 telemetry.note(line)
-            scores.update(concluded.scores)
+            scores.update(conclusion.scores)
         telemetry.results(update, scores, predictor.speed())

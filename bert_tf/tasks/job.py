@@ -1,7 +1,7 @@
-"""A job: the settings of a training and a task. It is the only beginning of a run, of pre-training and of any task.
+"""Runs a job, which is a task with its settings. Every run starts here, of pre-training or of any other task.
 
-It locks the run folder, has the task find its model and read its files, builds the model, trains it, and then predicts,
-scores or exports, as the settings say.
+A job locks the run folder, has the task find its model and read its files, builds the model, trains it, and then
+predicts, scores or exports, as the settings say.
 """
 
 from __future__ import annotations
@@ -36,29 +36,29 @@ from bert_tf.tasks.weights import load_trained_weights
 from bert_tf.training.evaluation import Evaluation
 from bert_tf.training.trainer import Trainer, Training
 
-# What is done with a trained model, with what `Task.make_scorer` made of it, and telemetry; and after how many updates.
-Use = Callable[[keras.Model, Any, Telemetry, int], None]
+# Takes the trained model, what `Task.make_scorer` made of it, telemetry, and how many updates it was trained for.
+Finisher = Callable[[keras.Model, Any, Telemetry, int], None]
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What is to be done: the two kinds of settings, of the task's own classes, as they were typed, and the task."""
+    """A task, and its settings as they were typed: `config` for the training, `options` for the rest."""
 
     config: Any
     options: Any
     task: Any
 
 
-def run_job(job: Job, workers: Workers, use: Use | None = None) -> bool:
-    """Trains, if there is something to train on, and then does with the model what the task does, or `use`.
+def run_job(job: Job, workers: Workers, finisher: Finisher | None = None) -> bool:
+    """Trains, if there is something to train on, and then calls `finisher`, or by default the task's `finish`.
 
     Returns False if a signal or --max_hours stopped the training.
     """
     task = job.task
-    with _opened(job, workers) as (run, folder, telemetry):
+    with _open_job(job, workers) as (run, folder, telemetry):
         model = make_model(run, task)
         scorer = task.make_scorer(run, model)
-        finish = functools.partial(use, model, scorer) if use else functools.partial(task.finish, scorer)
+        finish = functools.partial(finisher, model, scorer) if finisher else functools.partial(task.finish, scorer)
         if task.trains:
             training = make_training(run, task, model, scorer)
             return Trainer(run.config, training, workers, folder=folder, telemetry=telemetry).fit(finish)
@@ -68,29 +68,30 @@ def run_job(job: Job, workers: Workers, use: Use | None = None) -> bool:
             telemetry.warning(warning)
         with workers.keep_alive():
             update = load_trained_weights(task.weights, model, task.head) if workers.is_chief else 0
-        workers.broadcast(model.variables)  # a rank may find a newer checkpoint, or another file of this name
+        # Only the chief loads: another rank might find a newer checkpoint, or another file under this name.
+        workers.broadcast(model.variables)
         telemetry.note(f"predicting with {task.weights.source}")
         finish(telemetry, update)
     return True
 
 
 @contextlib.contextmanager
-def _opened(job: Job, workers: Workers) -> Iterator[tuple[Run, RunFolder, Telemetry]]:
-    """The job under way, in its locked folder, whose task has read its files. Errors of the chief end all ranks."""
+def _open_job(job: Job, workers: Workers) -> Iterator[tuple[Run, RunFolder, Telemetry]]:
+    """Locks the run folder and has the task read its files. Errors of the chief end all ranks."""
     options, task = job.options, job.task
     path, log, is_chief = options.model_dir, options.dllog_path, workers.is_chief
     folder = RunFolder(path, log, is_chief=is_chief, continue_with_changes=options.continue_with_changes)
     with folder, Telemetry(path, is_chief=is_chief, dllog_path=log) as telemetry:
         run = Run(job.config, options, workers, folder.path)
         task.open(run)
-        run = run._replace(config=_settled(job, workers))
+        run = run._replace(config=_settle_config(job, workers))
         prepare_device(run.config.precision, run.config.xla_scope)
         task.prepare(run)
         yield run, folder, telemetry
 
 
-def _settled(job: Job, workers: Workers) -> TrainingConfig:
-    """The settings with which these ranks train, or compute: what does not train has no global batch to be split."""
+def _settle_config(job: Job, workers: Workers) -> TrainingConfig:
+    """The settings with which these ranks train or, without a global batch to be split, only compute."""
     config, options, task = job.config, job.options, job.task
     if not task.trains:
         return with_scope(config, options).with_split(BatchSplit(1, num_ranks=workers.size))
@@ -105,11 +106,11 @@ def make_model(run: Run, task: Task) -> keras.Model:
 
 
 def make_training(run: Run, task: Task, model: keras.Model, scorer: Any = None) -> Training:
-    """The training of the model; `scorer`: what the task made of it."""
+    """How the model is trained; `scorer`: what `Task.make_scorer` made of it."""
     config, num_rows = run.config, task.num_rows
     workload = task.workload(config, run.options, task.bert_config)
     num_updates, warmup_steps = config.num_updates(num_rows), config.num_warmup_updates(num_rows)
-    with run.workers.keep_alive():  # both look at every file
+    with run.workers.keep_alive():  # both calls read every file
         identity, held_out = run_identity(run, task), task.held_out(config)
     evaluation, interval = None, config.eval_interval(num_rows)
     if interval and held_out:
@@ -145,14 +146,14 @@ def run_identity(run: Run, task: Task) -> Facts:
 
 
 def converse(job: Job, workers: Workers) -> None:
-    """Answers what is typed. Raises `UserError` if there are several processes: one prompt is read by one."""
+    """Answers what is typed at a prompt. Raises `UserError` if there are several processes, as only one can read it."""
     if workers.size > 1:
         raise UserError("--mode=interactive answers in one process; omit --use_horovod")
     task: FinetuningTask = job.task
 
     def answer(_: keras.Model, predictor: Predictor, *__: Any) -> None:
         def ask(content: Any) -> tuple[Any, Outputs]:
-            """Says if many of the tokens are unknown."""
+            """The rows and their outputs; prints a line if many of the tokens are unknown."""
             rows = task.rows_of(content)
             unknown = task.tokenizer.count_unknown(rows.tokens)
             if unknown.are_many:
@@ -165,22 +166,23 @@ def converse(job: Job, workers: Workers) -> None:
 
 
 def predict_with_export(job: Job, workers: Workers, folder: Path) -> None:
-    """Predicts with an exported model alone: tokenizer, rows and what is made of the outputs are the export's."""
+    """Predicts with an exported model alone, whose settings also decide how to make rows and read outputs."""
     task: FinetuningTask = job.task
     with workers.keep_alive():
         exported, weights = load_exported(folder, task.export_settings()["task"]), files_beside(folder)
         try:
-            task = task.of_export(exported.settings)
+            task = task.with_export_settings(exported.settings)
         except UserError as error:
             raise UserError(f"{folder / SETTINGS_FILE}: {error}; export the model again") from None
-    typed = {**job.task.export_settings(), "do_lower_case": job.options.do_lower_case}
-    for each in settings_of(*task.settings):
-        given, there = typed.get(each.name, each.default), exported.settings.get(each.name)
-        if given not in (each.default, there):  # not left out
-            fault = f"--{each.name}={given} has no effect, as {folder} was exported with {each.name}={there}"
+    typed_settings = {**job.task.export_settings(), "do_lower_case": job.options.do_lower_case}
+    for setting in settings_of(*task.settings):
+        name = setting.name
+        typed_value, exported_value = typed_settings.get(name, setting.default), exported.settings.get(name)
+        if typed_value not in (setting.default, exported_value):
+            fault = f"--{name}={typed_value} has no effect, as {folder} was exported with {name}={exported_value}"
             raise UserError(f"{fault}; leave it out, or export the model again with it")
     task.weights = weights
-    with _opened(dataclasses.replace(job, task=task), workers) as (run, _, telemetry):
+    with _open_job(dataclasses.replace(job, task=task), workers) as (run, _, telemetry):
         telemetry.note(f"predicting with {folder}, as its {SETTINGS_FILE} says")
         batch_size, by_position = exported.batch_size or run.options.predict_batch_size, not task.head.uses_pooler
         predictor = Predictor(
@@ -192,13 +194,13 @@ def predict_with_export(job: Job, workers: Workers, folder: Path) -> None:
 def export_task(job: Job, workers: Workers, folder: Path, batch_size: int | None) -> None:
     """Writes the trained model to `folder`, for servers.
 
-    XLA does not compile it: servers may lack XLA, and those that have it compile by themselves.
+    It is exported without XLA: servers may lack XLA, and those that have it compile by themselves.
 
     Args:
       batch_size: None leaves the batch size variable.
 
     Raises:
-      UserError: `folder` exists, and an export overwrites nothing; or it cannot be made.
+      UserError: `folder` exists already (an export overwrites nothing), or cannot be made.
     """
     if folder.exists():
         raise UserError(f"{folder} already exists; name another folder with --model_export_path, or remove it")

@@ -1,10 +1,10 @@
 """Prediction: runs a model over all rows of a task, on all ranks, in batches of rows of similar length.
 
-Most rows are shorter than the longest one, and the model also computes padding. So rows are sorted by length, and a
-batch is padded to one of a few lengths, for each of which the model is compiled. Outputs of padding are not kept, so
-that the memory follows from the text, whatever the greatest length.
+Most rows are shorter than the longest one, and padding costs as much computation as tokens. So rows are sorted by
+length, and each batch is padded to one of a few lengths, for each of which the model is compiled. Outputs for padding
+are dropped, so that memory depends on the number of tokens and not on the greatest length.
 
-Shapes: F rows, S positions of the longest row, T tokens of all rows, B rows of a batch, L positions of its rows.
+Shapes: F rows, S the greatest length, T tokens of all rows, B rows of a batch, L the length to which a batch is padded.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from bert_tf.tasks.rows import ByToken, Outputs, TaskRows
 
 # Lengths are multiples of this: tensor cores and vector units want multiples of at least 8.
 _LENGTH_STEP = 16
-# The cost of tracing or compiling a model for one more length, in rows of the greatest length, by XLA scope.
+# By XLA scope: the cost of tracing or compiling a model for one more length, in rows of the greatest length computed.
 ROWS_PER_COMPILATION = {"step": 2048, "blocks": 32, "off": 16}
-# The percentiles of the batches' latency that are shown, as by NVIDIA's programs.
+# The percentiles of the latency of a batch that are shown; NVIDIA's programs show the same.
 _CONFIDENCES = (50, 90, 95, 99, 100)
 
 Compute = Callable[[dict[str, tf.Tensor]], Sequence[tf.Tensor]]
@@ -45,9 +45,9 @@ class Predicted(NamedTuple):
         if not self.batch_secs:
             return {}
         ms = np.array(self.batch_secs) * 1e3
-        shares = {f"latency_{share}_ms": float(np.percentile(ms, share, method="higher")) for share in _CONFIDENCES}
+        latencies = {f"latency_{level}_ms": float(np.percentile(ms, level, method="higher")) for level in _CONFIDENCES}
         average = float(ms.mean())
-        return {**shares, "latency_average_ms": average, "throughput_val": 1e3 * self.global_batch_size / average}
+        return {**latencies, "latency_average_ms": average, "throughput_val": 1e3 * self.global_batch_size / average}
 
     def describe_speed(self) -> list[str]:
         """Console lines; scripts for NVIDIA's programs parse this exact wording. [] if too few batches ran."""
@@ -55,7 +55,7 @@ class Predicted(NamedTuple):
         if not speed:
             return []
         return [
-            *(f"Latency Confidence Level {share} (ms) = {speed[f'latency_{share}_ms']:.2f}" for share in _CONFIDENCES),
+            *(f"Latency Confidence Level {level} (ms) = {speed[f'latency_{level}_ms']:.2f}" for level in _CONFIDENCES),
             f"Latency Average (ms) = {speed['latency_average_ms']:.2f}",
             f"Throughput Average (sequences/sec) = {speed['throughput_val']:.2f}",
         ]
@@ -72,15 +72,14 @@ def compile_model(model: keras.Model) -> Compute:
 
 @dataclasses.dataclass
 class Predictor:
-    """A trained model, or one that is being trained, as what computes a task's rows, on all ranks together.
+    """Computes the outputs of a model, trained or in training, for a task's rows, on all ranks together.
 
     Attributes:
-      compute: as returned by `compile_model`.
+      compute: the model, as returned by `compile_model`.
       max_length: S.
       batch_size: B, of one rank.
-      by_position: whether the outputs are [B, L, ...], of each position.
-      rows_per_compilation: the cost of one more length, in rows of S positions; None: always S, for a model that takes
-        no other length.
+      by_position: whether the outputs are [B, L, ...], with values for each position; else they are [B, ...].
+      rows_per_compilation: the cost of one more length, in rows of S positions; None: the model takes S only.
     """
 
     compute: Compute
@@ -93,10 +92,10 @@ class Predictor:
     _predicted: dict[str, Predicted] = dataclasses.field(default_factory=dict, init=False)
 
     def predict(self, name: str, rows: TaskRows, update: int) -> Predicted:
-        """The outputs for all rows, which have a name, on each rank; `update`: to which the model has been trained.
+        """The outputs for all rows, on each rank.
 
-        Those of the latest update are kept: if the weights that were scored last stand for the run, their outputs are
-        wanted again.
+        They are cached by `name` for the latest `update` (how many the model was trained for): if the weights that were
+        scored last are also the run's best, their outputs are needed again.
         """
         if update != self._update:
             self._update, self._predicted = update, {}
@@ -107,12 +106,12 @@ class Predictor:
     def compute_all(self, rows: TaskRows) -> Predicted:
         """The outputs for all rows in their order, computed by all ranks together and returned on each.
 
-        Every rank takes its part of each global batch (`batches`), so the shapes are the same on all ranks.
+        Every rank takes its part of each global batch (`batches`), so all ranks compute the same shapes.
         """
         workers, batch_size = self.workers, self.batch_size
         groups, first = self.batches(rows.num_tokens), workers.rank * batch_size
         order = np.concatenate([batches for _, batches in groups])
-        results: list[list[np.ndarray]] = []  # by batch and output
+        results: list[list[np.ndarray]] = []  # one list of outputs for each batch
         batch_secs: list[float] = []
         progress = Progress(total=len(order), unit="batches", description="predicting", disable=not workers.is_chief)
         with workers.keep_alive(), progress, naming_the_batch("predict_batch_size", batch_size):
@@ -130,57 +129,57 @@ class Predictor:
     def _gather(
         self, parts: Sequence[np.ndarray], numbers_of_ranks: np.ndarray, rows: TaskRows
     ) -> np.ndarray | ByToken:
-        """An output of all rows, of which each rank has, in `parts`, those with its numbers."""
+        """One output for all rows, gathered from all ranks. `parts`: this rank's, in the order of its row numbers."""
         sizes = rows.num_tokens if self.by_position else np.ones(len(rows.num_tokens), np.int64)
         begins = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
         num_values = sizes[numbers_of_ranks].sum(axis=1)
-        mine = np.concatenate(parts)
-        shape, missing = mine.shape[1:], num_values.max() - len(mine)
-        filled = np.pad(mine, [(0, missing), *[(0, 0)] * len(shape)]) if missing else mine  # all ranks send as many
-        values = np.empty([begins[-1], *shape], mine.dtype)
-        for numbers, num, theirs in zip(numbers_of_ranks, num_values, self.workers.gather(filled.ravel())):
+        local = np.concatenate(parts)
+        shape, missing = local.shape[1:], num_values.max() - len(local)
+        padded = np.pad(local, [(0, missing), *[(0, 0)] * len(shape)]) if missing else local  # all ranks send as many
+        values = np.empty([begins[-1], *shape], local.dtype)
+        for numbers, num, from_rank in zip(numbers_of_ranks, num_values, self.workers.gather(padded.ravel())):
             ends = np.cumsum(sizes[numbers])
             destinations = np.arange(num) + np.repeat(begins[numbers] - ends + sizes[numbers], sizes[numbers])
-            values[destinations] = theirs.reshape(-1, *shape)[:num]
+            values[destinations] = from_rank.reshape(-1, *shape)[:num]
         return ByToken(values, begins) if self.by_position else values
 
     def predict_each(self, rows: TaskRows) -> Outputs:
-        """The outputs for a few rows, one after the other."""
+        """The outputs for a few rows, computed one by one, and on this rank only."""
         numbers = np.arange(len(rows.num_tokens))
-        each = [self._compute(rows, numbers[row : row + 1], self.max_length) for row in numbers]
-        return tuple(self._gather(parts, numbers[None], rows) for parts in zip(*each))
+        results = [self._compute(rows, numbers[row : row + 1], self.max_length) for row in numbers]
+        return tuple(self._gather(parts, numbers[None], rows) for parts in zip(*results))
 
     def _compute(self, rows: TaskRows, numbers: np.ndarray, length: int) -> list[np.ndarray]:
-        """The outputs for the rows `numbers` [B], of which no token is beyond `length`; or for all of their tokens."""
+        """The outputs for the rows `numbers` [B], none longer than `length`: [B, ...], by position [tokens, ...]."""
         inputs = rows.batch(numbers)
         features = {name: tf.constant(inputs[name][..., :length]) for name in INPUTS}
         is_token_BxL = np.arange(length) < rows.num_tokens[numbers][:, None]
-        chosen = is_token_BxL if self.by_position else ...
-        return [output.numpy()[chosen] for output in self.compute(features)]
+        index = is_token_BxL if self.by_position else ...
+        return [output.numpy()[index] for output in self.compute(features)]
 
     def speed(self) -> dict[str, float]:
-        """As `Predicted.speed`, of all that was predicted at the latest update."""
+        """As `Predicted.speed`, over everything that was predicted for the latest update."""
         batch_secs = [secs for predicted in self._predicted.values() for secs in predicted.batch_secs]
         return Predicted((), batch_secs, self.batch_size * self.workers.size).speed()
 
     def batches(self, num_tokens: np.ndarray) -> list[tuple[int, np.ndarray]]:
-        """The batches of each length: (length, row numbers [batches, global batch]), the shortest first.
+        """(length, row numbers [batches, global batch size]) for each length to which batches are padded, ascending.
 
         The first batch is filled up with copies of the shortest row. `num_tokens`: int [F], of each row.
         """
         order, global_batch_size = np.argsort(num_tokens, kind="stable"), self.batch_size * self.workers.size
         batches = np.pad(order, (-len(order) % global_batch_size, 0), mode="edge").reshape(-1, global_batch_size)
-        longest = np.asarray(num_tokens)[batches[:, -1]]
+        longest = np.asarray(num_tokens)[batches[:, -1]]  # of each batch
         lengths = self._choose_lengths(longest)
         length_of_batch = np.searchsorted(lengths, longest)
         groups = [(length, batches[length_of_batch == number]) for number, length in enumerate(lengths)]
         return [(length, group) for length, group in groups if len(group)]
 
     def _choose_lengths(self, longest: np.ndarray) -> list[int]:
-        """The lengths, ascending, to which batches are padded: those that minimise the cost of padding and compilation.
+        """The lengths, ascending, to which batches are padded so that padding and compilation together cost least.
 
         Each batch gets the shortest length that fits its longest row. Found by dynamic programming over multiples of
-        `_LENGTH_STEP`; `longest`: number of tokens in each batch's longest row, ascending.
+        `_LENGTH_STEP`. `longest`: number of tokens in each batch's longest row, ascending.
         """
         if self.rows_per_compilation is None:
             return [self.max_length]
@@ -189,11 +188,11 @@ class Predictor:
         num_up_to = [0, *np.searchsorted(longest, lengths, side="right")]
         compilation = self.rows_per_compilation * self.max_length
         global_batch_size = self.batch_size * self.workers.size
-        best: list[tuple[float, list[int]]] = [(0.0, [])]  # cost of the batches up to each length, and the lengths
+        best: list[tuple[float, list[int]]] = [(0.0, [])]  # least cost of the batches up to each length, and how
         for length, num_batches in zip(lengths, num_up_to[1:]):
-            longer = [
-                (cost + float(num_batches - num_before) * global_batch_size * length + compilation, [*chosen, length])
-                for (cost, chosen), num_before in zip(best, num_up_to)
+            candidates = [
+                (cost + float(num_batches - num_before) * global_batch_size * length + compilation, [*shorter, length])
+                for (cost, shorter), num_before in zip(best, num_up_to)
             ]
-            best.append(min(longer, key=lambda each: each[0]))
+            best.append(min(candidates, key=lambda candidate: candidate[0]))
         return best[-1][1]

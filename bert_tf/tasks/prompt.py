@@ -1,4 +1,4 @@
-"""What is typed at a prompt, or piped in."""
+"""Reads lines that are typed at a prompt, or piped in."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from bert_tf.base.errors import UserError
 def typed_lines(prompt: str, *, are_last: bool = False) -> Iterator[str]:
     """Lines from stdin, up to an empty line or the end. A terminal shows the prompt; a pipe needs none.
 
-    If they `are_last`, empty lines of a pipe end nothing: they part its paragraphs.
+    If they `are_last` (nothing else is read after them), a pipe's empty lines only separate its paragraphs, and are
+    skipped.
     """
     try:
         while True:

@@ -1,4 +1,4 @@
-"""Records of a file: tabs or commas between the columns, with or without quoting; or a JSON object in each line.
+"""Reads a file's records: with tabs or commas between columns, with or without quoting; or a JSON object per line.
 
 Without quoting a record is a line, and quotation marks are part of the text. By CSV's rules (RFC 4180) a field may be
 enclosed in quotation marks, and then hold the delimiter, line breaks and, doubled, quotation marks.
@@ -23,7 +23,7 @@ DELIMITERS = {".tsv": "\t", ".csv": ","}
 JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
 NO_QUOTING, CSV_QUOTING = "none", "csv"
 QUOTINGS = (NO_QUOTING, CSV_QUOTING)
-_ONE_A_LINE = (
+_JSON_LINES_RULE = (
     "each line must hold an object; jq -c '.[]' FILE > OUT makes such lines of a list, jq -c . of objects that go over "
     "several lines"
 )
@@ -31,12 +31,12 @@ _ONE_A_LINE = (
 
 class Record(NamedTuple):
     line: int  # number of the record's first line, from 1
-    fields: list[Any]  # texts; of JSON anything
-    lines: Sequence[str] = ("",)  # as they stand in the file
+    fields: list[Any]  # texts; from JSON any value
+    lines: Sequence[str] = ("",)  # the record's lines as in the file
 
 
 def read_plain(path: Path, delimiter: str) -> Iterator[Record]:
-    """Lines without quoting. Blank lines are skipped."""
+    """Records without quoting, one per line. Blank lines are skipped."""
     for number, line in decoded_lines(path):
         if line.strip(" \r\n"):
             yield Record(number, line.rstrip("\r\n").split(delimiter), (line,))
@@ -45,48 +45,48 @@ def read_plain(path: Path, delimiter: str) -> Iterator[Record]:
 def read_csv(path: Path, delimiter: str, remedy: str = "") -> Iterator[Record]:
     """Records by CSV's rules. Blank lines are skipped.
 
-    Raises: UserError, which ends with `remedy`, for a quotation mark at a wrong place.
+    Raises: UserError for a quotation mark in the wrong position; its message ends with `remedy`.
     """
     csv.field_size_limit(sys.maxsize)
-    first, used = 1, list[str]()  # of a record: the number of its first line, and its lines
+    first, record_lines = 1, list[str]()  # the number of the current record's first line, and its lines
 
-    def take() -> Iterator[str]:
-        # A carriage return inside a line is white space, and a NUL nothing, as they are to BERT's tokenizer; the csv
-        # module refuses the one, and in Python 3.10 the other.
+    def csv_lines() -> Iterator[str]:
+        # A carriage return inside a line becomes a space, and NULs are dropped, as by BERT's tokenizer. The csv module
+        # would refuse carriage returns, and in Python 3.10 also NULs.
         for _, line in decoded_lines(path):
-            used.append(line)
+            record_lines.append(line)
             yield line.rstrip("\r\n").replace("\r", " ").replace("\0", "") + "\n"
 
     try:
-        for fields in csv.reader(take(), delimiter=delimiter, strict=True):
+        for fields in csv.reader(csv_lines(), delimiter=delimiter, strict=True):
             if fields:
-                yield Record(first, fields, used.copy())
-            first += len(used)
-            used.clear()
+                yield Record(first, fields, record_lines.copy())
+            first += len(record_lines)
+            record_lines.clear()
     except csv.Error as error:
         rule = f"quotation marks must enclose whole fields, and be doubled inside them{remedy}"
         raise UserError(f"{path}, line {first}: {error}; {rule}") from None
 
 
 def find_quoting(path: Path, delimiter: str) -> tuple[str, str]:
-    """Whether a file follows CSV's rules, and a note about that ("" if there is nothing to say).
+    """The quoting that a file's content shows, one of `QUOTINGS`, and a note about it ("" if CSV's is ruled out).
 
-    It does if each field that holds a quotation mark is one by these rules, if all records have the same number of
-    columns, and if a quotation mark can be explained in no other way: it stands in the header, or encloses a delimiter,
-    a line break or another quotation mark. What looks like a field with both a line break and a delimiter is rather two
-    lines with a plain quotation mark in each.
+    It is CSV's if each field with quotation marks is valid by CSV's rules, if all records have the same number of
+    columns, and if some quotation mark can have no other meaning: it is in the header, or encloses a delimiter, a line
+    break or another quotation mark. What looks like a field with both a line break and a delimiter is taken for two
+    lines with a plain quotation mark in each, which speaks against CSV's quoting.
     """
     if not any('"' in line for _, line in decoded_lines(path)):
         return NO_QUOTING, ""
     field = rf'(?:"[^"]*(?:""[^"]*)*"|[^"{delimiter}]*)'
-    whole = re.compile(rf"{field}(?:{delimiter}{field})*\r?\n?")
+    record = re.compile(rf"{field}(?:{delimiter}{field})*\r?\n?")
     num_columns, is_certain, is_doubtful = 0, False, False
     try:
         for _, fields, lines in read_csv(path, delimiter):
             text = "".join(lines)
             is_certain = is_certain or (not num_columns and '"' in text)
             num_columns = num_columns or len(fields)
-            if len(fields) != num_columns or not whole.fullmatch(text):
+            if len(fields) != num_columns or not record.fullmatch(text):
                 return NO_QUOTING, ""
             for value in fields:
                 is_doubtful = is_doubtful or ("\n" in value and (delimiter in value or num_columns == 1))
@@ -99,16 +99,16 @@ def find_quoting(path: Path, delimiter: str) -> tuple[str, str]:
 
 
 def json_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """One JSON object per line, with the line's number; blank lines are skipped."""
+    """Each line's number and JSON object; blank lines are skipped."""
     for number, line in decoded_lines(path):
         if line.strip():
-            yield number, read_object(line, f"{path}, line {number}", _ONE_A_LINE)
+            yield number, read_object(line, f"{path}, line {number}", _JSON_LINES_RULE)
 
 
 def as_text(value: Any, name: str) -> str:
-    """A text or number of JSON's as a text. Raises: ValueError for anything else."""
+    """A JSON text or number as a text. Raises: ValueError for anything else."""
     if isinstance(value, str):
-        # It may contain half of a UTF-16 pair: that is no character, and becomes U+FFFD.
+        # Half of a UTF-16 surrogate pair is no character, and becomes U+FFFD.
         return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
         return json.dumps(value)
@@ -127,5 +127,5 @@ def as_label(value: Any, name: str) -> str:
 
 
 def about(path: Path, *notes: str) -> str:
-    """A line about a file for each note that is not empty."""
+    """The notes about a file, one a line with the path in front; empty notes are left out."""
     return "\n".join(f"{path}: {note}" for note in notes if note)

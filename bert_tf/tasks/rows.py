@@ -1,7 +1,7 @@
-"""Rows of tasks: texts into tokens, tokens into the model's inputs, and a file that keeps them for the next start.
+"""Rows of tasks: tokenises texts, makes the model's inputs, and caches rows in a file for the next start.
 
 Sentences and pairs of sentences follow Google's run_classifier.py: ``[CLS] a [SEP]`` or ``[CLS] a [SEP] b [SEP]``,
-segment 1 from b on; if a row is too long, tokens are removed at the end, in a pair from the longer sentence first.
+with segment 1 from b on; if a row is too long, tokens are removed at the end, in a pair from the longer sentence first.
 
 Shapes: F rows or texts, S positions of the longest row, T tokens of all rows.
 """
@@ -24,7 +24,7 @@ from bert_tf.base.files import atomic_file, naming_unreadable
 from bert_tf.base.progress import Progress
 from bert_tf.text.vocabulary import Tokenizer
 
-# Texts that are tokenised at once; progress is shown after each such batch.
+# The number of texts that are tokenised in one call; progress is shown after each call.
 _BATCH = 10_000
 
 
@@ -44,33 +44,34 @@ class TaskRows(Protocol):
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """The model's inputs [..., S] and, where they are known, targets for the rows numbered `rows` [...].
 
-        A row of N sequences that belong together has inputs [..., N, S], and the tokens of its longest.
+        A row of N sequences, such as the choices for a question, has inputs [..., N, S]; its `num_tokens` is that of
+        its longest sequence.
         """
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class ByToken:
-    """What a model computes for each token of rows, one row's after the other's.
+    """An output of a model for each token of rows, concatenated row by row.
 
     Attributes:
       values: [T, ...].
-      begins: int64 [F + 1], where each row's begin, and T.
+      begins: int64 [F + 1], where each row's values begin, and T.
     """
 
     values: np.ndarray
     begins: np.ndarray
 
     def __getitem__(self, row: int) -> np.ndarray:
-        """Those of a row's tokens."""
+        """The values for the tokens of one row."""
         return self.values[self.begins[row] : self.begins[row + 1]]
 
     def at(self, rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
-        """[N, ...]: those of the tokens at N positions of so many rows."""
+        """[N, ...]: the values at N `positions`, each in its own one of N `rows`."""
         return self.values[self.begins[rows] + positions]
 
 
-Outputs = Sequence[Any]  # of a model, for rows: arrays [F, ...], or `ByToken`
+Outputs = Sequence[Any]  # a model's outputs for rows, each an array [F, ...] or `ByToken`
 
 
 def tokenize_texts(texts: Sequence[str], tokenizer: Tokenizer, *, show_progress: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -90,7 +91,8 @@ def model_inputs(input_ids: np.ndarray, num_tokens: np.ndarray, num_first: np.nd
 
     Args:
       input_ids: [..., S]; ids beyond a row's number of tokens are ignored.
-      num_tokens: [...], of each row; `num_first`: [...], of these the first text's, with its [CLS] and [SEP].
+      num_tokens: [...], of each row.
+      num_first: [...], how many of these are [CLS], the first text and its [SEP].
     """
     columns = np.arange(input_ids.shape[-1])
     is_token = columns < num_tokens[..., None]
@@ -103,12 +105,12 @@ def model_inputs(input_ids: np.ndarray, num_tokens: np.ndarray, num_first: np.nd
 
 
 class TextRows(NamedTuple):
-    """All rows of a file, in its order, without padding."""
+    """All rows of a file, in the file's order, without padding."""
 
     tokens: np.ndarray  # int32 [T], the ids of all rows, including [CLS] and [SEP]
     starts_F: np.ndarray  # int64, where each row begins
     num_tokens: np.ndarray  # int64, number of tokens in each row
-    first_lengths_F: np.ndarray  # int64, those of [CLS], the first sentence and its [SEP]
+    first_lengths_F: np.ndarray  # int64, how many of these are [CLS], the first sentence and its [SEP]
     labels_F: np.ndarray | None  # int32 classes or float32 numbers
     max_seq_length: int
 
@@ -137,26 +139,26 @@ def make_text_rows(
 ) -> TextRows:
     """Rows of a list of sentences, or of pairs from two lists.
 
-    If a list is N times shorter than the other, each of its sentences belongs to N consecutive rows.
+    If one list is N times shorter than the other, each of its sentences belongs to N consecutive rows.
     """
     num_rows = max(map(len, texts))
-    tokenized = []  # ids of a list's sentences; for each row where its sentence starts there, and how long it is
+    tokenized = []  # for each list: the ids of its sentences, and for each row its sentence's start in these and length
     for sentences in texts:
         ids, sizes = tokenize_texts(sentences, tokenizer, show_progress=show_progress)
-        times = num_rows // len(sentences)
-        tokenized.append((ids, np.repeat(np.cumsum(sizes) - sizes, times), np.repeat(sizes, times)))
+        num_copies = num_rows // len(sentences)
+        tokenized.append((ids, np.repeat(np.cumsum(sizes) - sizes, num_copies), np.repeat(sizes, num_copies)))
     room = max_seq_length - 1 - len(texts)
     first, *second = (sizes_F for _, _, sizes_F in tokenized)
-    kept = truncated_pair(first, second[0], room) if second else (np.minimum(first, room),)
-    parts = [(ids, sources_F, kept_F) for (ids, sources_F, _), kept_F in zip(tokenized, kept)]
+    truncated = truncated_pair(first, second[0], room) if second else (np.minimum(first, room),)
+    parts = [(ids, sources_F, sizes_F) for (ids, sources_F, _), sizes_F in zip(tokenized, truncated)]
     return join_parts(parts, tokenizer, max_seq_length)._replace(labels_F=labels_F)
 
 
 def join_parts(
     parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], tokenizer: Tokenizer, max_seq_length: int
 ) -> TextRows:
-    """Rows ``[CLS] part [SEP]`` of one part or several: for each its ids, and where in these it begins and how many
-    tokens it has in each row, both int [F]."""
+    """Rows of [CLS] and, for each of `parts`, some of its tokens and [SEP]. A part is token ids and, for each row,
+    where in these the row's tokens begin and how many there are, both int [F]."""
     lengths_F = np.sum([sizes_F for _, _, sizes_F in parts], axis=0) + 1 + len(parts)
     starts_F = np.cumsum(lengths_F) - lengths_F
     cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
@@ -164,17 +166,18 @@ def join_parts(
     tokens[starts_F] = cls_id
     begins_F = starts_F + 1
     for ids, sources_F, sizes_F in parts:
-        numbers = np.arange(sizes_F.sum()) - np.repeat(np.cumsum(sizes_F) - sizes_F, sizes_F)  # of a token in its part
+        # The number of each token within its part.
+        numbers = np.arange(sizes_F.sum()) - np.repeat(np.cumsum(sizes_F) - sizes_F, sizes_F)
         tokens[np.repeat(begins_F, sizes_F) + numbers] = ids[np.repeat(sources_F, sizes_F) + numbers]
         begins_F = begins_F + sizes_F + 1
     return TextRows(tokens, starts_F, lengths_F, parts[0][2] + 2, None, max_seq_length)
 
 
 def truncated_pair(first_F: np.ndarray, second_F: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
-    """How many tokens of each sentence are kept if both together may have `room`.
+    """How many tokens of each sentence are kept if the two together may have `room` tokens.
 
-    Equals removing tokens one by one from the longer sentence, or from the second if both are equal: a
-    sentence that fits into its half is kept whole, and the other gets the rest.
+    The same as removing tokens one by one from the longer sentence, or from the second if they are equally long: a
+    sentence that fits into its half is kept whole, and the other gets the remaining room.
     """
     half_second = room // 2
     half_first = room - half_second
@@ -184,17 +187,17 @@ def truncated_pair(first_F: np.ndarray, second_F: np.ndarray, room: int) -> tupl
     )
 
 
-# Part of every row's key: raise it whenever the same inputs would give other rows in any task.
+# Part of every cache's key: raise it whenever the same inputs would give other rows in any task.
 CACHE_VERSION = 2
-# Part of every hash. Hashes are settings of runs, too, which go on only with the same ones: it never changes.
-_BEGINNING = b"version 1"
+# Part of every hash. Never change it: a run resumes only if the hashes in its identity are the same.
+_HASH_PREFIX = b"version 1"
 
 Arrays = TypeVar("Arrays", bound=Any)  # a NamedTuple of NumPy arrays
 
 
 def content_key(*parts: object) -> str:
-    """A hash of bytes, of the bytes of each `Path`, and of the representation of anything else."""
-    total = hashlib.sha256(_BEGINNING)
+    """A hash of `parts`: of bytes as they are, of each `Path` the file's bytes, of anything else its representation."""
+    total = hashlib.sha256(_HASH_PREFIX)
     for part in parts:
         with naming_unreadable(str(part)):
             content = part.read_bytes() if isinstance(part, Path) else part
@@ -205,13 +208,12 @@ def content_key(*parts: object) -> str:
 
 
 def cached_arrays(path: Path, kind: type[Arrays], make: Callable[[], Arrays], *, write: bool) -> Arrays:
-    """The arrays stored at `path`, else those that `make` makes, which are stored at `path` if `write`.
+    """The arrays stored at `path` or, if they cannot be read, those that `make` returns, which are stored if `write`.
 
-    A cache that cannot be read is made again. If it cannot be written, there is only a warning, as it merely
-    saves time.
+    If they cannot be stored, there is only a warning, as the cache merely saves time.
 
     Args:
-      kind: a NamedTuple whose fields are arrays, none of them of objects.
+      kind: the NamedTuple of the arrays, none of which holds objects.
     """
     try:
         with np.load(path, allow_pickle=False) as arrays:
@@ -219,7 +221,7 @@ def cached_arrays(path: Path, kind: type[Arrays], make: Callable[[], Arrays], *,
     except (OSError, ValueError, KeyError, EOFError, zlib.error, zipfile.BadZipFile):
         made = make()
     if write:
-        # Packed in memory, because if the file cannot be written NumPy's archive complains when it is deleted.
+        # Packed in memory: if NumPy cannot write a file, its archive raises another error when it is deleted.
         packed = io.BytesIO()
         np.savez_compressed(packed, **made._asdict())
         try:

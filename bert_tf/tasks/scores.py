@@ -1,4 +1,4 @@
-"""What tasks compute from the logits of classes. F rows, C classes."""
+"""Scores, losses and probabilities from the logits of classes. F rows, C classes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy as np
 
 
 class Counts(NamedTuple):
-    """Numbers of what has a label: entities, or rows."""
+    """How many items (entities, rows or words) have a label, were predicted to have it, and both."""
 
     num_true: int
     num_predicted: int
     num_correct: int
 
     def scores(self) -> dict[str, float]:
-        """From 0 to 1; 0 where nothing was predicted, or nothing is true."""
+        """Precision, recall and F1, from 0 to 1; 0 where nothing was predicted, or nothing is true."""
         precision, recall = (self.num_correct / max(num, 1) for num in (self.num_predicted, self.num_true))
         f1 = 2 * precision * recall / (precision + recall) if self.num_correct else 0.0
         return {"precision": precision, "recall": recall, "f1": f1}
@@ -29,13 +29,15 @@ def total(counts: Iterable[Counts]) -> Counts:
 
 
 def scores_of(counts: Mapping[str, Counts]) -> dict[str, float]:
-    """Those of all together, and with its name and "_" in front those of each that has a name."""
-    named = {"": total(counts.values()), **{f"{name}_": each for name, each in counts.items() if name}}
-    return {f"{name}{measure}": value for name, each in named.items() for measure, value in each.scores().items()}
+    """`Counts.scores` of the total, and of each of the counts with its name and "_" in front, unless the name is ""."""
+    by_prefix = {"": total(counts.values()), **{f"{name}_": counted for name, counted in counts.items() if name}}
+    return {
+        f"{prefix}{score}": value for prefix, counted in by_prefix.items() for score, value in counted.scores().items()
+    }
 
 
 def tsv(rows: Iterable[Iterable[Any]]) -> str:
-    """A table with tabs between the columns; fields that hold tabs or quotation marks are quoted."""
+    """A table with tabs between the columns; fields with tabs, quotation marks or line breaks in them are quoted."""
     text = io.StringIO()
     csv.writer(text, delimiter="\t", lineterminator="\n").writerows(rows)
     return text.getvalue()
@@ -57,5 +59,5 @@ def probabilities(logits_FxC: np.ndarray) -> np.ndarray:
 
 
 def shown_probabilities(logits_FxC: np.ndarray) -> np.ndarray:
-    """[C, F]: as texts with six decimals."""
+    """[C, F]: `probabilities` as texts with six decimals."""
     return np.char.mod("%.6f", probabilities(logits_FxC)).T

@@ -1,4 +1,4 @@
-"""Models with a task's head: which weights a job starts from or predicts with, and loading them."""
+"""Which weights a fine-tuning job starts from or predicts with, and loading them into a model with a head."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from bert_tf.text.vocabulary import VOCABULARY, Tokenizer
 
 
 def find_start(options: FinetuningOptions, head: Head, *, trains: bool) -> Weights | None:
-    """The weights to train from (None: random ones) or to predict with."""
+    """The weights to train from (None: start from random ones), or else to predict with."""
     if not trains:
         return find_trained_weights(Path(options.model_dir or ""), options.init_checkpoint, head)
     return find_weights(options.init_checkpoint) if options.init_checkpoint else None
 
 
 def _has_run_from(model_dir: Path, init_checkpoint: str) -> bool:
-    """Whether the folder holds checkpoints of a run that started from these weights."""
+    """Whether `model_dir` holds checkpoints of a run that started from `init_checkpoint`."""
     if not (model_dir / "checkpoints").is_dir() or not (model_dir / CONFIG).is_file():
         return False
     start = (read_config(model_dir) or {"identity": {}})["identity"].get("init_checkpoint")
@@ -35,35 +35,36 @@ def _has_run_from(model_dir: Path, init_checkpoint: str) -> bool:
 
 
 def find_trained_weights(model_dir: Path, init_checkpoint: str | None, head: Head) -> Weights:
-    """The weights to predict with: those of `init_checkpoint` if it was fine-tuned, else the run's newest; these also
-    if that is where the run in `model_dir` started from, since then they are what it was fine-tuned to.
+    """The weights to predict with: `init_checkpoint` if it has the head, else those of the run in `model_dir`.
+
+    If the run started from `init_checkpoint`, the run's weights are preferred, as they are what became of it.
 
     Raises:
-      UserError: neither has the head.
+      UserError: neither of the two has the head.
     """
-    without = []
+    faults = []
     if init_checkpoint:
         weights = find_weights(init_checkpoint)
         if head.variable not in weights.shapes:
-            without.append(_without_head(f"--init_checkpoint={init_checkpoint}", weights, head))
+            faults.append(_describe_missing_head(f"--init_checkpoint={init_checkpoint}", weights, head))
         elif not _has_run_from(model_dir, init_checkpoint):
             return weights
     if (model_dir / "checkpoints").is_dir():
         weights = find_weights(model_dir, "--model_dir")
         if head.variable in weights.shapes:
             return weights
-        without.append(_without_head(f"--model_dir={model_dir}", weights, head))
+        faults.append(_describe_missing_head(f"--model_dir={model_dir}", weights, head))
     else:
-        without.append(f"--model_dir={model_dir} holds no checkpoint to predict with")
+        faults.append(f"--model_dir={model_dir} holds no checkpoint to predict with")
     raise UserError(
-        f"{', and '.join(without)}; fine-tune first with --mode=train, or name a fine-tuned checkpoint with "
+        f"{', and '.join(faults)}; fine-tune first with --mode=train, or name a fine-tuned checkpoint with "
         "--init_checkpoint"
     )
 
 
-def _without_head(path: str, weights: Weights, head: Head) -> str:
-    """Says what weights are that lack a head."""
-    classes = weights.architectures or [each.architecture for each in HEADS if each.variable in weights.shapes]
+def _describe_missing_head(path: str, weights: Weights, head: Head) -> str:
+    """Says that the weights at `path` lack the head, and which model they are instead, if that is known."""
+    classes = weights.architectures or [other.architecture for other in HEADS if other.variable in weights.shapes]
     kind = f" but is a {' and a '.join(classes)}" if classes else ""
     return f"{path} has no {head.name} head ({head.variable}){kind}"
 
@@ -84,7 +85,7 @@ def load_trained_weights(weights: Weights, model: keras.Model, head: Head) -> in
 
 
 def tokenizer_identity(tokenizer: Tokenizer) -> dict[str, Any]:
-    """What tells tokenizers apart; one without a ``tokenizer.json`` counts as with an empty one."""
+    """The part of a run's identity that tells tokenizers apart; a missing ``tokenizer.json`` counts as an empty one."""
     files = {"vocabulary": VOCABULARY, TOKENIZER: TOKENIZER}
     keys = {name: content_key(tokenizer.files().get(file, "").encode("utf-8")) for name, file in files.items()}
     return {**keys, **tokenizer.casing.flags()}

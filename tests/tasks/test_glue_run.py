@@ -86,7 +86,7 @@ def test_scoring_and_predicting_later_gives_the_same(finished, data, tmp_path, c
 def test_rows_unlike_those_of_the_training_are_a_warning(finished, data, tmp_path, capsys):
     assert trained_job(data, tmp_path, [PREDICT], init_checkpoint=str(finished), max_seq_length=5).run()
     difference = rf"{finished} was trained with other rows (max_seq_length: 8 there, 5 now)"
-    assert f"warning: {difference}; type what it was trained with" in capsys.readouterr().out
+    assert f"warning: {difference}; pass the settings that it was trained with" in capsys.readouterr().out
 
 
 def test_weights_in_the_current_folder_predict(finished, data, tmp_path, monkeypatch):

@@ -114,7 +114,7 @@ class SquadTask(FinetuningTask):
     def export_settings(self) -> Facts:
         return {"task": self.name, **dataclasses.asdict(self.features), **dataclasses.asdict(self.decoding)}
 
-    def of_export(self, settings: Mapping[str, Any]) -> SquadTask:
+    def with_export_settings(self, settings: Mapping[str, Any]) -> SquadTask:
         features, decoding = (_stated(kind, settings) for kind in (FeatureSettings, DecodeSettings))
         return dataclasses.replace(self, features=features, decoding=decoding)
 
