@@ -18,7 +18,7 @@ from bert_tf.interchange.hugging_face import is_transposed, to_their_name
 from bert_tf.interchange.initialise import find_weights
 from bert_tf.interchange.labels import in_trained_order, read_task
 from bert_tf.model.heads import ClassifierModel
-from bert_tf.tasks.glue.classes import as_trained
+from bert_tf.tasks.glue.classes import adapt_for_prediction
 from bert_tf.tasks.glue.tasks import EVAL, PREDICT, TRAIN, custom_task, find_task
 from tests.glue_data import BAD, GOOD, VOCAB, write_lines, write_model
 from tests.jobs import changed_json, exported, scores_in
@@ -112,21 +112,26 @@ NUMBER, ONE_LABEL, SEVERAL = "regression", "single_label_classification", "multi
         (NLI, ONE_LABEL, custom_task("text", None, True), r"not for custom \(numbers\); omit --regression, or name"),
         (NLI, SEVERAL, custom_task("text", None, False), r"\(multi_label_classification: .*; no task here is of that"),
         (NLI, ONE_LABEL, "STS-B", r"not for STS-B \(numbers\); name a checkpoint of that task$"),
-        (NLI, ONE_LABEL, "RTE", r"not for RTE \(.*; .*, or give the labels these names in .*/config.json$"),
+        (
+            NLI,
+            ONE_LABEL,
+            "RTE",
+            r"not for RTE \(.*; .*, or, if the labels mean the same, rename them in .*/config.json$",
+        ),
     ],
 )
 def test_weights_of_another_task_are_refused_with_the_way_out(data, tmp_path, labels, problem, task, words):
     weights = find_weights(write_classifier(tmp_path / "model", data, labels, problem_type=problem))
-    refused(words, as_trained, find_task(task) if isinstance(task, str) else task, weights)
+    refused(words, adapt_for_prediction, find_task(task) if isinstance(task, str) else task, weights)
 
 
 def test_weights_of_another_task_with_the_same_labels_are_told(data, tmp_path):
     folder = write_classifier(tmp_path / "model", data, ("0", "1"), finetuning_task="mrpc")
     for task, said in (
-        (find_task("QQP"), "config.json these weights are for MRPC, .* not for QQP$"),
+        (find_task("QQP"), "config.json says that these weights are for MRPC, .* not for QQP$"),
         (find_task("MRPC"), "^$"),
     ):
-        assert re.search(said, as_trained(task, find_weights(folder))[1])
+        assert re.search(said, adapt_for_prediction(task, find_weights(folder))[1])
 
 
 def test_labels_that_say_nothing(data, tmp_path, capsys):
@@ -163,7 +168,7 @@ def test_the_one_number_of_a_cross_encoder(data, tmp_path, capsys, changes):
     files = {PREDICT: [write_own(tmp_path / "new.jsonl", ("the cat", None))]}
     carry_out(data, tmp_path / "run", folder, custom_task("text", None, True), files)
     assert predictions(tmp_path / "run")[1][1] == "3"
-    is_said = "config.json has no problem_type: the number is the model's own" in capsys.readouterr().out
+    is_said = "config.json has no problem_type: numbers are the model's outputs" in capsys.readouterr().out
     export(str(folder), tmp_path / "out", replace=False)
     exported = json.loads((tmp_path / "out/config.json").read_text())
     assert is_said == ("problem_type" not in exported) == (not changes)

@@ -12,7 +12,7 @@ from bert_tf.interchange.initialise import find_weights
 from bert_tf.interchange.pretrained import from_pretrained
 from bert_tf.run.checkpoint import PREFIX
 from bert_tf.run.evaluations import EVALUATIONS
-from bert_tf.tasks.glue.classes import weights_of
+from bert_tf.tasks.glue.classes import make_class_weights
 from bert_tf.tasks.glue.settings import BALANCED
 from tests import choice_data, entity_data, glue_data, processes
 from tests.jobs import command_of, events, killed_and_finished, scores_in, weights_in
@@ -131,15 +131,15 @@ def test_two_ranks_score_and_stop_as_one(folders, tmp_path):
 
 def test_balanced_weights_and_those_of_a_file(tmp_path):
     targets, file = np.array([0] * 6 + [2] * 3), tmp_path / "weights.json"  # none is of the class 1
-    weights_C = weights_of(BALANCED, "abc", targets)
+    weights_C = make_class_weights(BALANCED, "abc", targets)
     np.testing.assert_allclose(weights_C[[0, 2]], [9 / (2 * 6), 9 / (2 * 3)])  # n / (classes x count), as scikit-learn
     assert weights_C[targets].mean() == 1
     file.write_text('{"c": 3, "a": 1, "b": 0.5}')
-    assert weights_of(str(file), "abc", targets).tolist() == [1, 0.5, 3]
+    assert make_class_weights(str(file), "abc", targets).tolist() == [1, 0.5, 3]
     for wrong in ("", ', "c": 1, "d": 1', ', "c": 0', ', "c": "1"'):
         file.write_text(text := '{"a": 1, "b": 1' + wrong + "}")
         message = f"--class_weights={file} holds {text}; it must be a JSON object .* a, b, c"
-        refused(message, weights_of, str(file), "abc", targets)
+        refused(message, make_class_weights, str(file), "abc", targets)
 
 
 @pytest.mark.slow

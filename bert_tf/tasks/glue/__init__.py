@@ -1,1 +1,1 @@
-"""Sentences and pairs of sentences: GLUE, ChemProt, users' own files. In: files. Out: classes or numbers."""
+"""Classification of, or a number for, sentences and pairs: GLUE, ChemProt, users' own files."""

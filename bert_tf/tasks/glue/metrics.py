@@ -1,4 +1,4 @@
-"""The metrics and results of GLUE's tasks, for predictions and truths of equal length: classes or numbers, [N]."""
+"""Metrics and result files of text tasks. Metrics compare predictions with truths, both classes or numbers [N]."""
 
 from __future__ import annotations
 
@@ -29,15 +29,20 @@ def macro_f1(predicted_N: np.ndarray, true_N: np.ndarray) -> float:
 
 
 def scores_of_classes(predicted_N: np.ndarray, true_N: np.ndarray, classes: Mapping[int, str]) -> dict[str, float]:
-    """ "precision", "recall" and "f1", micro-averaged over some `classes`, and those of each with its name in front.
+    """ "precision", "recall" and "f1", micro-averaged over `classes`, and those of each class with "NAME_" in front.
 
-    As scikit-learn's f1_score(labels=classes, average="micro"): a right prediction of another class counts for
-    nothing, one of these classes in its stead is a false positive, and the reverse a false negative.
+    As scikit-learn's f1_score(labels=classes, average="micro"): predicting one of `classes` where another class is true
+    is a false positive, the reverse a false negative, and right predictions of other classes do not count.
+
+    Args:
+      classes: the names of the scored classes, by number.
     """
     counts = {}
     for number, name in classes.items():
         is_true_N, is_predicted_N = true_N == number, predicted_N == number
-        counts[name] = Counts(*(int(np.sum(each)) for each in (is_true_N, is_predicted_N, is_true_N & is_predicted_N)))
+        counts[name] = Counts(
+            *(int(mask_N.sum()) for mask_N in (is_true_N, is_predicted_N, is_true_N & is_predicted_N))
+        )
     return scores_of(counts)
 
 
@@ -46,7 +51,7 @@ def matthews_correlation(predicted_N: np.ndarray, true_N: np.ndarray) -> float:
 
     0 if all predictions, or all truths, are of one class.
     """
-    # In Python's integers, which are exact and do not overflow.
+    # Python's integers are exact and do not overflow.
     num_labels = int(max(predicted_N.max(), true_N.max())) + 1
     predicted, true = (np.bincount(values_N, minlength=num_labels).tolist() for values_N in (predicted_N, true_N))
     num, num_right = len(true_N), int(np.sum(predicted_N == true_N))
@@ -65,14 +70,14 @@ def pearson(predicted_N: np.ndarray, true_N: np.ndarray) -> float:
 
 
 def spearman(predicted_N: np.ndarray, true_N: np.ndarray) -> float:
-    """Spearman correlation: the Pearson correlation of the ranks, where ties get their mean rank."""
+    """Spearman correlation: the Pearson correlation of the `ranks`."""
     return pearson(ranks(predicted_N), ranks(true_N))
 
 
 def ranks(values_N: np.ndarray) -> np.ndarray:
     """float64 [N]: ranks from 1; equal values get the mean of their ranks."""
-    _, place_N, counts = np.unique(values_N, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2.0)[place_N]
+    _, unique_N, counts = np.unique(values_N, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2.0)[unique_N]
 
 
 METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
@@ -81,10 +86,10 @@ METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
 
 
 def score(task: TextTask, logits_FxC: np.ndarray, truths_F: np.ndarray) -> dict[str, float]:
-    """The task's metrics, and the mean loss as "eval_loss"; precision, recall and F1 where some labels have no part."""
+    """The task's metrics, the mean loss as "eval_loss" and, with `no_score_for`, precision, recall and F1."""
     if task.is_regression:
         compared = (logits_FxC[:, 0], truths_F)
-    else:  # F1 is that of the label 1, whatever the order of the classes
+    else:  # classes are numbered by their sorted labels: F1 must be that of the label 1, whatever the class order
         numbers_C = np.argsort(np.argsort(task.labels))
         compared = (numbers_C[logits_FxC.argmax(axis=1)], numbers_C[truths_F])
     scores = {name: METRICS[name](*compared) for name in task.metrics}
@@ -95,7 +100,7 @@ def score(task: TextTask, logits_FxC: np.ndarray, truths_F: np.ndarray) -> dict[
 
 
 def describe_predictions(task: TextTask, indices: list[str], logits_FxC: np.ndarray) -> str:
-    """The text of ``test_results.tsv``; for a custom task with a column of probabilities for each class."""
+    """The text of ``test_results.tsv``; for a custom task with labels also a column of probabilities for each class."""
     header, columns = ["index", "prediction"], [indices]
     if task.is_regression:
         numbers_F = np.clip(logits_FxC[:, 0], *(task.range or (-np.inf, np.inf)))

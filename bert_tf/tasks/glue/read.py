@@ -4,7 +4,7 @@ GLUE's files have one record per line and tabs between the columns; quotation ma
 header names the columns. CoLA has no header, and is distributed with four columns or two: there the label is
 the column that contains labels, and the sentence is the longest of the other columns.
 
-The STS benchmark's own files have no header either, and users' own CSV and TSV files one, or its names in --columns.
+The STS benchmark's own files have no header either. Users' own CSV and TSV files have one, or --columns names theirs.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from bert_tf.tasks.records import (
     read_plain,
 )
 
-# Columns are found by their content in this many of a file's first lines.
+# The number of records at a file's beginning by whose content columns without a header are identified.
 _SAMPLE = 1000
 _INDEX_COLUMNS = ("index", "id")
-_OTHER_COLUMNS = (
+_COLUMNS_ADVICE = (
     "for other names use --task_name=custom with --text_columns, --label_column and, without a header, --columns; a "
     ".csv has commas between its columns, a .tsv tabs; --quoting=csv takes quotation marks off"
 )
@@ -45,15 +45,15 @@ _FLOAT32 = float(np.finfo(np.float32).min), float(np.finfo(np.float32).max)
 
 
 class Examples(NamedTuple):
-    """The content of a file, in its order."""
+    """The content of a file, in the file's order."""
 
     path: Path
     texts: tuple[list[str], ...]  # one or two lists of sentences
     labels: list[str] | None
     lines: list[int]  # line numbers in the file
-    indices: list[str]  # the file's own numbers, or 0, 1, ...
-    notes: list[str]  # about what was left out, and the numbers of rows; some are empty
-    targets_F: np.ndarray | None = None  # what `targets` makes of the labels
+    indices: list[str]  # the file's index column, or 0, 1, ...
+    notes: list[str]  # about quoting, what was left out, and the number of rows; some are empty
+    targets_F: np.ndarray | None = None  # the labels as `targets` returns them
 
 
 def read_examples(
@@ -63,9 +63,9 @@ def read_examples(
 
     Args:
       wants_labels: whether the label column must be there; else it is ignored.
-      max_bad_records: how many records with a wrong number of columns, or without a field, are left out; None: as many
-        as the published file is known to have. Without labels it is none, as each must get a prediction.
-      quoting: one of `QUOTINGS`; None: CSV's for .csv, none for GLUE's files, and for .tsv what the content shows.
+      max_bad_records: how many records with a wrong number of columns, or without a field, may be left out; None: as
+        many as the published file is known to have. Without labels none may be, as each must get a prediction.
+      quoting: one of `QUOTINGS`; None: CSV's for .csv, none for GLUE's files, for other .tsv what the content shows.
 
     Raises:
       UserError: the file is empty, not UTF-8, lacks a column, or has too many bad records.
@@ -78,7 +78,7 @@ def read_examples(
     else:
         records, note = _table(path, task, quoting)
         columns = [column.lower() for column in columns]
-        names, records = _named(path, records, task, columns)
+        names, records = _name_columns(path, records, task, columns)
     allowed = 0 if not wants_labels else task.max_bad_records if max_bad_records is None else max_bad_records
     examples = _collect(path, records, names, columns, task=task, bad=BadRecords(allowed, "record", str(path)))
     return examples._replace(notes=[note, unread.describe(), *examples.notes])
@@ -93,12 +93,12 @@ def _collect(
     task: TextTask,
     bad: BadRecords,
 ) -> Examples:
-    """The records with the columns `names`, of which `columns` are read: the texts and, if wanted, the label."""
+    """The content of records with the columns `names`, of which `columns` are read: the texts and perhaps the label."""
     positions, num_texts = [names.index(column) for column in columns], len(task.text_columns)
     index = next((names.index(name) for name in _INDEX_COLUMNS if name in names), None)
-    read, lines, numbers = [list[str]() for _ in positions], list[int](), list[str]()
-    num_unlabelled = num_broken = 0
-    for line, fields, raw in records:
+    values, lines, indices = [list[str]() for _ in positions], list[int](), list[str]()
+    num_unlabelled = num_multi_line = 0
+    for line, fields, raw_lines in records:
         try:
             if len(fields) != len(names):
                 raise ValueError(
@@ -107,46 +107,46 @@ def _collect(
             texts = [as_text(fields[position], names[position]) for position in positions[:num_texts]]
             label = [as_label(fields[position], names[position]) for position in positions[num_texts:]]
         except ValueError as error:
-            for number in range(line, line + len(raw)):  # a quotation mark may have swallowed whole records
+            for number in range(line, line + len(raw_lines)):  # a stray quotation mark may have joined whole records
                 bad.add(f"line {number}: {error}")
             continue
         if task.no_label in label:
             num_unlabelled += 1
             continue
-        for column, value in zip(read, [*texts, *label]):
+        for column, value in zip(values, [*texts, *label]):
             column.append(value)
-        given = None if index is None or index in positions else fields[index]
-        numbers.append(str(len(lines)) if given is None else given)
+        own_index = None if index is None or index in positions else fields[index]
+        indices.append(str(len(lines)) if own_index is None else own_index)
         lines.append(line)
-        num_broken += len(raw) > 1
+        num_multi_line += len(raw_lines) > 1
     counts = {
         f"labelled {task.no_label!r}, left out": num_unlabelled,
-        "with line breaks between quotation marks, kept": num_broken,
-        "with an empty text, kept": sum(not text.strip() for texts in read[:num_texts] for text in texts),
+        "with line breaks between quotation marks, kept": num_multi_line,
+        "with an empty text, kept": sum(not text.strip() for texts in values[:num_texts] for text in texts),
     }
     notes = [*(f"{count:,} record(s) {state}" for state, count in counts.items() if count), bad.describe()]
     if not lines:
         raise UserError("; ".join([f"{path} holds no record that can be used", *filter(None, notes)]))
-    labels = read[num_texts] if len(read) > num_texts else None
+    labels = values[num_texts] if len(values) > num_texts else None
     commonest = [f"{label}: {count:,}" for label, count in collections.Counter(labels).most_common(9)]
     size = f"{len(lines):,} rows" + (f" ({listed(commonest, 8)})" if labels else "")
-    return Examples(path, tuple(read[:num_texts]), labels, lines, numbers, [*notes, size])
+    return Examples(path, tuple(values[:num_texts]), labels, lines, indices, [*notes, size])
 
 
 def _json_records(path: Path, task: TextTask, columns: Sequence[str], unread: UnreadFields) -> Iterator[Record]:
     for line, content in json_objects(path):
-        # Labels are not read to predict, and are no text.
+        # The label column counts as read also for prediction, which ignores it.
         unread.add(content, {*columns, *_INDEX_COLUMNS, task.label_column or ""})
-        given = (content[name] for name in _INDEX_COLUMNS if content.get(name) is not None)
-        index = next((" ".join(str(value).split()) for value in given), None)
+        indices = (content[name] for name in _INDEX_COLUMNS if content.get(name) is not None)
+        index = next((" ".join(str(value).split()) for value in indices), None)
         yield Record(line, [*map(content.get, columns), index])
 
 
 def _table(path: Path, task: TextTask, quoting: str | None) -> tuple[Iterator[Record], str]:
-    """The records of a table, its header among them if it has one, and a note about its quotation marks."""
+    """The records of a table, including its header if it has one, and a note about its quotation marks."""
     if task.is_custom and path.suffix.lower() not in DELIMITERS:
-        known = f".tsv (tabs between the columns), .csv (commas), or {', '.join(JSON_SUFFIXES)} (an object a line)"
-        raise UserError(f"{path}: the name must say its format: {known}; rename it, or unpack or convert it")
+        formats = f".tsv (tabs between the columns), .csv (commas), or {', '.join(JSON_SUFFIXES)} (an object a line)"
+        raise UserError(f"{path}: the name must say its format: {formats}; rename it, or unpack or convert it")
     delimiter, note = DELIMITERS[path.suffix.lower()] if task.is_custom else "\t", ""
     if quoting is None and task.may_be_quoted and delimiter == "\t":
         quoting, note = find_quoting(path, delimiter)
@@ -158,28 +158,28 @@ def _table(path: Path, task: TextTask, quoting: str | None) -> tuple[Iterator[Re
 # --- Columns -------------------------------------------------------------------------------------
 
 
-def _named(
+def _name_columns(
     path: Path, records: Iterator[Record], task: TextTask, columns: Sequence[str]
 ) -> tuple[list[str], Iterator[Record]]:
     """The names of a table's columns, in lower case, and its records without the header.
 
-    They stand in the header or, if there is none, are those that the task knows, or are found by the content.
+    The names are those in the header. Without a header they are the task's `columns`, or are found by the content.
 
-    Raises: UserError if one of the `columns` is not there, or twice, or if --columns is given for a file with a header.
+    Raises: UserError if one of `columns` is missing or occurs twice, or if --columns is given for a file with a header.
     """
     first = next(records, None)
     if first is None:
         raise UserError(f"{path} is empty; it must hold a sentence or a pair of sentences in each line")
-    where, header, behind = f"{path}, line {first.line}", [field.strip().lower() for field in first.fields], records
-    names, records = header, itertools.chain([first], records)
+    location, header = f"{path}, line {first.line}", [field.strip().lower() for field in first.fields]
+    names, after_header, records = header, records, itertools.chain([first], records)
     if {*columns} <= {*header}:
         if task.is_custom and task.columns:
-            raise UserError(f"{where} names the columns itself; leave --columns out")
-        records = behind
+            raise UserError(f"{location} names the columns itself; leave --columns out")
+        records = after_header
     elif task.columns and (task.is_custom or _score_of(first, task) is not None):
         names = [column.lower() for column in task.columns]
         if not task.is_custom:  # some lines of the STS benchmark end with two sources
-            records = (each._replace(fields=each.fields[:7]) if len(each.fields) == 9 else each for each in records)
+            records = (line._replace(fields=line.fields[:7]) if len(line.fields) == 9 else line for line in records)
     elif not task.is_custom and len(task.text_columns) == 1 and task.text_columns[0] not in header:
         sample = [*itertools.islice(records, _SAMPLE)]
         names = _names_by_content(path, [record.fields for record in sample], task, wants_labels=len(columns) > 1)
@@ -188,17 +188,17 @@ def _named(
         if names.count(column) != 1:
             fault = f"the column {column!r} occurs twice" if column in names else f"no column {column!r}"
             content = f"{fault} in {' | '.join(names)[:200]!r}; {task.name} reads {', '.join(columns)}"
-            raise UserError(f"{where}: {content}; {_OTHER_COLUMNS}")
+            raise UserError(f"{location}: {content}; {_COLUMNS_ADVICE}")
     return names, records
 
 
 def _score_of(first: Record, task: TextTask) -> float | None:
-    """The number where a file without a header has it; None: there is none, as in a header."""
+    """The score in the first record of a file with the task's `columns`; None: there is none, as in a header."""
     return _number(dict(zip(task.columns, first.fields)).get(str(task.label_column), ""), task)
 
 
 def _names_by_content(path: Path, sample: Sequence[Sequence[str]], task: TextTask, *, wants_labels: bool) -> list[str]:
-    """The names of the columns of a file of single sentences without a header, "" where it does not matter.
+    """The names of the columns of a file of single sentences without a header; "" for those that are not read.
 
     The label is the only column with a label in most lines, and the sentence the longest of the others.
     """
@@ -249,7 +249,7 @@ def targets(examples: Examples, task: TextTask) -> np.ndarray:
 
 
 def _number(label: str, task: TextTask) -> float | None:
-    """None: it is no number, or not in the task's range."""
+    """The label as a number; None: it is no number, or not in the task's range."""
     low, high = task.range or _FLOAT32
     try:
         value = parse_number(label)

@@ -1,4 +1,4 @@
-"""Sentences and pairs of sentences as a task: GLUE's nine, ChemProt, and a user's own files."""
+"""Classifying sentences and pairs of sentences, as a task: GLUE's nine, ChemProt, and a user's own files."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from bert_tf.tasks.task import Facts
 class GlueTask(FinetuningTask):
     """One job of run_classifier.py."""
 
-    task: TextTask  # a custom one has no labels before its files have been read
-    max_bad_records: int | None = None  # None: as many as the published files have
+    task: TextTask  # a custom one gets its labels from the training file or the weights, by `fit`
+    max_bad_records: int | None = None  # as in `read_examples`
     quoting: str | None = None  # as in `read_examples`
-    class_weights: str | None = None  # as in `classes.weights_of`
+    class_weights: str | None = None  # as in `classes.make_class_weights`
     class_weights_C: np.ndarray | None = dataclasses.field(default=None, init=False)
 
     settings, head, model = SETTINGS, TEXTS, "bert_tf.model.heads:ClassifierModel"
@@ -46,16 +46,21 @@ class GlueTask(FinetuningTask):
             files.update(find_files(task, use, options.data_dir, getattr(options, f"{use}_file")))
         if options.class_weights and task.is_regression:
             raise UserError(f"--class_weights={options.class_weights} is for labels, {task.name} has numbers")
-        how = options.max_bad_records, options.quoting, options.class_weights
-        return cls(files, options.max_seq_length, task, *how)
+        optional = options.max_bad_records, options.quoting, options.class_weights
+        return cls(files, options.max_seq_length, task, *optional)
 
     @property
     def name(self) -> str:  # type: ignore[override]
         return self.task.name
 
     def read(self, use: str, paths: Sequence[Path]) -> tuple[Examples, str]:
-        wants_labels, most, quoting = not use.startswith(PREDICT), self.max_bad_records, self.quoting
-        examples = read_examples(paths[0], self.task, wants_labels=wants_labels, max_bad_records=most, quoting=quoting)
+        examples = read_examples(
+            paths[0],
+            self.task,
+            wants_labels=not use.startswith(PREDICT),
+            max_bad_records=self.max_bad_records,
+            quoting=self.quoting,
+        )
         if use.startswith(EVAL):
             examples = examples._replace(targets_F=targets(examples, self.task))
         return examples, about(paths[0], *examples.notes)
@@ -68,15 +73,15 @@ class GlueTask(FinetuningTask):
         if examples:
             if classes.learns_labels(self.task):
                 self.task = dataclasses.replace(self.task, labels=find_labels(examples))
-            self.task, self.keeps_head, note = classes.as_started(self.task, self.weights)
+            self.task, self.keeps_head, note = classes.adapt_for_training(self.task, self.weights)
             targets_F = targets(examples, self.task)
             check_variety(examples, targets_F)
             self.contents[TRAIN] = examples._replace(targets_F=targets_F)
             if self.class_weights:
-                self.class_weights_C = classes.weights_of(self.class_weights, self.task.labels, targets_F)
+                self.class_weights_C = classes.make_class_weights(self.class_weights, self.task.labels, targets_F)
         else:
             assert self.weights
-            self.task, note = classes.as_trained(self.task, self.weights)
+            self.task, note = classes.adapt_for_prediction(self.task, self.weights)
         self.task.check_unscored()
         return note
 
@@ -97,7 +102,9 @@ class GlueTask(FinetuningTask):
 
     def fixed(self) -> Facts:
         weights_C = self.class_weights_C
-        rows = {"quoting": self.quoting} if self.trains and self.quoting else {}  # files to predict have their own
+        rows = (
+            {"quoting": self.quoting} if self.trains and self.quoting else {}
+        )  # files to predict may be quoted otherwise
         return {**super().fixed(), **rows, **({} if weights_C is None else {"class_weights": weights_C.tolist()})}
 
     def meaning(self) -> Facts:

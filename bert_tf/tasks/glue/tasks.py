@@ -1,4 +1,4 @@
-"""The tasks, one entry each: their files, the files' columns, their labels, and how they are scored.
+"""The text tasks, one entry each: their files, the files' columns, their labels, and how they are scored.
 
 Nine are those of GLUE (arXiv 1804.07461); the order of their labels is that of Google's run_classifier.py. ``custom``
 stands for a user's own files.
@@ -23,24 +23,24 @@ _STEMS = {TRAIN: "train", EVAL: "dev", PREDICT: "test"}
 
 @dataclasses.dataclass(frozen=True)
 class TextTask:
-    """What is known of a task before its files are read."""
+    """A task as it is known before its files are read."""
 
     name: str
     text_columns: tuple[str, ...]  # one sentence or a pair
     label_column: str | None
     labels: tuple[str, ...]  # in the order of the classes; empty for regression
     metrics: tuple[str, ...]  # names in `metrics.METRICS`
-    no_score_for: tuple[str, ...] = ()  # labels without a part in precision, recall and F1; none: these are not scores
-    columns: tuple[str, ...] = ()  # the names of all, in files without a header
-    label_names: tuple[str, ...] = ()  # what other publishers call the labels, if these are numbers; in their order
+    no_score_for: tuple[str, ...] = ()  # labels left out of precision, recall and F1; (): no such scores at all
+    columns: tuple[str, ...] = ()  # the names of all columns of files without a header
+    label_names: tuple[str, ...] = ()  # if `labels` are numbers: what other publishers call them, in the same order
     is_regression: bool = False
-    range: tuple[float, float] | None = None  # of a regression's numbers
-    no_label: str | None = None  # marks lines on which the annotators did not agree; these are left out
+    range: tuple[float, float] | None = None  # least and greatest number of a regression; None: any
+    no_label: str | None = None  # in place of a label: the annotators did not agree; such lines are left out
     max_bad_records: int = 0  # how many broken lines the published files may have
-    may_be_quoted: bool = False  # whether the content of a .tsv shows what its quotation marks are; else: text
-    parts: tuple[str, ...] = ("",)  # of the files to score and to predict
-    other_files: Mapping[str, str] = dataclasses.field(default_factory=dict)  # by use: names that are known, too
-    made_by: str = "download"  # the action of bertPrep.py that leaves the files
+    may_be_quoted: bool = False  # whether a .tsv may be quoted, as its content shows; else quotation marks are text
+    parts: tuple[str, ...] = ("",)  # the files to score and to predict are in these parts
+    other_files: Mapping[str, str] = dataclasses.field(default_factory=dict)  # by use: another file name
+    made_by: str = "download"  # the action of bertPrep.py that makes the files
 
     @property
     def num_classes(self) -> int:
@@ -51,21 +51,22 @@ class TextTask:
         return self.name == CUSTOM
 
     def file_names(self, use: str) -> dict[str, list[str]]:
-        """What its files may be called, in order of preference, by the use, with "_PART" behind it if it has parts."""
+        """Possible names of the task's files, in order of preference, by `use` or, for a task with parts, USE_PART."""
         suffixes = ("tsv", "csv", "jsonl") if self.is_custom else ("tsv",)
-        others = [self.other_files[use]] if use in self.other_files else []
+        other_names = [self.other_files[use]] if use in self.other_files else []
         parts = [f"_{part}" if part else "" for part in (self.parts if use != TRAIN else ("",))]
-        return {f"{use}{part}": [*(f"{_STEMS[use]}{part}.{each}" for each in suffixes), *others] for part in parts}
+        stem = _STEMS[use]
+        return {f"{use}{part}": [*(f"{stem}{part}.{suffix}" for suffix in suffixes), *other_names] for part in parts}
 
     def check_unscored(self) -> None:
-        """Raises `UserError` if labels that are not to be scored are not the task's, or if no other is left."""
+        """Raises `UserError` if `no_score_for` holds a label that is not the task's, or all of them."""
         if self.no_score_for and not {*self.no_score_for} < {*self.labels}:
-            given = ",".join(self.no_score_for)
-            raise UserError(f"--no_score_for={given}: must be some labels, not all: {listed(self.labels)}")
+            unscored = ",".join(self.no_score_for)
+            raise UserError(f"--no_score_for={unscored}: must be some labels, not all: {listed(self.labels)}")
 
 
 def _glue(name: str, texts: tuple[str, ...], label: str, labels: str, metrics: str, **more: Any) -> TextTask:
-    """An entry: columns of text and of the label; and labels, metrics and label `names` with spaces between them."""
+    """An entry; `labels`, `metrics` and `names` (the `label_names`) are strings with spaces between the items."""
     more["label_names"] = tuple(more.pop("names", "").split())
     return TextTask(name, texts, label, tuple(labels.split()), tuple(metrics.split()), **more)
 
@@ -76,15 +77,15 @@ _NUMBERS, _ENTAILMENT = "0 1", "entailment not_entailment"
 # Microsoft's own files of MRPC, which bert_tf/prepare/fetching cuts into train, dev and test.
 _MICROSOFTS = {use: f"msr_paraphrase_{'train' if use == TRAIN else 'test'}.txt" for use in (TRAIN, EVAL, PREDICT)}
 _MRPC: dict[str, Any] = {"names": "not_equivalent equivalent", "other_files": _MICROSOFTS}
-# The file that was distributed first has some questions with line feeds.
+# The file as first distributed has some questions with line feeds in them.
 _QQP: dict[str, Any] = {"names": "not_duplicate duplicate", "max_bad_records": 100}
 _MNLI: dict[str, Any] = {"no_label": "-", "parts": ("matched", "mismatched")}
-# The benchmark's own files.
+# STS-B's own files, in the layout of the STS benchmark.
 _STS_COLUMNS = tuple("genre filename year old_index score sentence1 sentence2".split())
 _STS_FILES = {use: f"sts-{stem}.csv" for use, stem in _STEMS.items()}
 _STS = {"is_regression": True, "range": (0.0, 5.0), "columns": _STS_COLUMNS, "other_files": _STS_FILES}
 
-_OF_GLUE = (
+_GLUE_TASKS = (
     _glue("CoLA", _SENTENCE, "label", _NUMBERS, "matthews_correlation accuracy", names="unacceptable acceptable"),
     _glue("SST-2", _SENTENCE, "label", _NUMBERS, "accuracy", names="negative positive"),
     _glue("MRPC", _MRPC_PAIR, "quality", _NUMBERS, "accuracy f1", **_MRPC),
@@ -95,27 +96,27 @@ _OF_GLUE = (
     _glue("RTE", _PAIR, "label", _ENTAILMENT, "accuracy"),
     _glue("WNLI", _PAIR, "label", _NUMBERS, "accuracy", names="not_entailment entailment"),
 )
-# By name; one that lies beside the rest is named by module and variable.
+# By name; a task that is defined in `contrib` is given as ``module:variable``.
 TASKS: dict[str, TextTask | str] = {
-    **{task.name: task for task in _OF_GLUE},
+    **{task.name: task for task in _GLUE_TASKS},
     "ChemProt": "bert_tf.contrib.biomedical.relations:CHEMPROT",
 }
 
 
 def find_task(name: str) -> TextTask:
-    """The task with this name, ignoring case and hyphens.
+    """The task with this name, ignoring case, hyphens and underscores.
 
     Raises:
       UserError: there is no such task.
     """
     for title, task in TASKS.items():
-        if _bare(title) == _bare(name):
+        if _without_hyphens(title) == _without_hyphens(name):
             return load(task) if isinstance(task, str) else task
     names = [*TASKS, CUSTOM]
     raise UserError(f"--task_name={name}: must be one of {', '.join(names)}{nearest(name, names)}")
 
 
-def _bare(name: str) -> str:
+def _without_hyphens(name: str) -> str:
     return name.lower().replace("-", "").replace("_", "")
 
 
@@ -132,11 +133,11 @@ def custom_task(
     Args:
       text_columns: one name, or two separated by a comma.
       label_column: None if only predictions are wanted.
-      no_score_for: names of labels, with commas between.
-      columns: the names of all columns of files without a header, with commas between; None: files have one.
+      no_score_for: labels with commas between them.
+      columns: the names of all columns of files without a header, with commas between them; None: files have a header.
 
     Raises:
-      UserError: the columns are not named, are too many, or are not different; or `no_score_for` numbers.
+      UserError: the text columns are not named, are more than two or not distinct; or `no_score_for` with regression.
     """
     texts = tuple((text_columns or "").split(","))
     if not all(texts) or len(texts) > 2 or len({*texts, label_column}) != len(texts) + 1:
@@ -147,20 +148,20 @@ def custom_task(
     unscored = tuple(no_score_for.split(",")) if no_score_for else ()
     metrics = ("pearson", "spearman") if is_regression else ("accuracy", "macro_f1", "matthews_correlation")
     names = tuple(columns.split(",")) if columns else ()
-    how: dict[str, Any] = {"columns": names, "is_regression": is_regression, "may_be_quoted": True}
-    return TextTask(CUSTOM, texts, label_column, (), metrics, unscored, **how)
+    options: dict[str, Any] = {"columns": names, "is_regression": is_regression, "may_be_quoted": True}
+    return TextTask(CUSTOM, texts, label_column, (), metrics, unscored, **options)
 
 
-def find_files(task: TextTask, use: str, data_dir: str | None, given: str | None) -> dict[str, list[Path]]:
-    """The files for a `use`, by it and their part as in `TextTask.file_names`: that `given`, else those in `data_dir`.
+def find_files(task: TextTask, use: str, data_dir: str | None, file: str | None) -> dict[str, list[Path]]:
+    """The files for `use`, with the keys of `TextTask.file_names`: `file` if it is set, else those in `data_dir`.
 
     Raises:
-      UserError: a file is missing, or neither `given` nor `data_dir` is set.
+      UserError: a file is missing, or neither `file` nor `data_dir` is set.
     """
     flag = f"--{use}_file"
-    if given:
-        check_file(Path(given), f"name a file with {flag}")
-        return {use: [Path(given)]}
+    if file:
+        check_file(Path(file), f"name a file with {flag}")
+        return {use: [Path(file)]}
     if not data_dir:
         raise UserError(f"--data_dir, or {flag}, is required")
     files = {}
