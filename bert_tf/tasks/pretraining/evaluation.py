@@ -1,4 +1,4 @@
-"""Evaluation of pre-training: the losses and accuracies of held-out instances, by the objective that is trained."""
+"""Evaluation of pre-training: losses and accuracies on held-out instances, by the objective of the training."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from bert_tf.ranks.workers import Workers
 from bert_tf.run.telemetry import Telemetry
 from bert_tf.settings.training import BatchSplit, PretrainingConfig
 
-# Names of metrics in an evaluation: ours -> NVIDIA's.
-_EVALUATED = {
+# The objective's metrics that are reported -> their names in NVIDIA's evaluation.
+_REPORTED_NAMES = {
     "mlm_accuracy": "masked_lm_accuracy",
     "mlm_loss": "masked_lm_loss",
     "nsp_accuracy": "next_sentence_accuracy",
@@ -29,26 +29,26 @@ _EVALUATED = {
 
 class Scorer(NamedTuple):
     model: keras.Model
-    scores: Callable[[Telemetry, int], dict[str, float]] | None  # after an update; None: nothing is held out
+    scores: Callable[[Telemetry, int], dict[str, float]] | None  # by update; None: there is no held-out data
 
 
 def make_scorer(
     config: PretrainingConfig, instances: InstanceSet | None, model: keras.Model, objective: Objective, workers: Workers
 ) -> Scorer:
-    """What scores the model: mean metrics over the held-out instances, without dropout."""
+    """Makes what scores the model: the mean metrics over the held-out instances, without dropout."""
     if not instances:
         return Scorer(model, None)
     split = BatchSplit(config.eval_batch_size, 1, workers.size, workers.rank)
-    num_all = -(-instances.num_instances // split.global_batch_size)
-    num_batches = min(num_all, config.max_eval_steps or num_all)
+    num_all_batches = -(-instances.num_instances // split.global_batch_size)
+    num_batches = min(num_all_batches, config.max_eval_steps or num_all_batches)
     compiled = tf.function(
         lambda features: objective(model, features, None)[1], jit_compile=model.backend.scope == "step", autograph=False
     )
     num_denominators = len(objective.denominator_names)
 
-    @functools.cache  # those of the best weights are wanted again at the end
+    @functools.cache  # the scores of the best weights are needed again at the end
     def scores(telemetry: Telemetry, _: int) -> dict[str, float]:
-        if num_batches < num_all:
+        if num_batches < num_all_batches:
             telemetry.note(
                 f"evaluating {num_batches * split.global_batch_size:,} of {instances.num_instances:,} held-out "
                 "instances (--max_eval_steps)"
@@ -64,6 +64,6 @@ def make_scorer(
         totals = workers.gather(sums).sum(axis=0)
         denominators = np.maximum(totals[:num_denominators], 1.0)
         means = objective.name_metrics(totals[num_denominators:] / denominators[list(objective.metric_denominators)])
-        return {theirs: means[ours] for ours, theirs in _EVALUATED.items() if ours in means}
+        return {reported: means[name] for name, reported in _REPORTED_NAMES.items() if name in means}
 
     return Scorer(model, scores)

@@ -1,4 +1,4 @@
-"""Pre-training as a task: opens records or token files, and says which batches, model and objective they are for."""
+"""Pre-training as a task: opens records or token files, and makes the model, its batches and its objective."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _PACKS_NOTHING = (
 
 
 class PretrainingTask(Task):
-    """One phase.
+    """One phase of pre-training.
 
     Attributes:
       no_next_sentence, dropout: as in `PretrainingConfig`.
-      instances: those to train on.
-      held_out_instances: those that are scored; None: there are none.
-      tokenizer_files: by name, of the tokenizer that the instances were made with; {} for records made elsewhere.
+      instances: the instances to train on.
+      held_out_instances: the instances that are scored; None: there are none.
+      tokenizer_files: texts by file name, of the tokenizer that made the instances; {} for records made elsewhere.
     """
 
     settings, name, main_score, lower_is_better, trains = SETTINGS, "", "loss", True, True
@@ -77,7 +77,7 @@ class PretrainingTask(Task):
         )
 
     def open(self, run: Run) -> None:
-        """It makes missing indexes and pairs, and decompresses GZIP shards, first on the chief."""
+        """As `Task.open`; the chief first makes missing indexes and pairs, and decompresses GZIP shards."""
         run.workers.chief_first(lambda: self._open(run.config, run.options))
 
     def _open(self, config: PretrainingConfig, options: PretrainingOptions) -> None:
@@ -92,11 +92,11 @@ class PretrainingTask(Task):
         self.instances, self.held_out_instances = sets["input_files"], sets.get("eval_files")
         self.bert_config = _choose_config(options, self.instances)
         for instances in sets.values():
-            # The vocabulary of a checkpoint, which may have reserved rows, is compared with the data's.
+            # A checkpoint's vocabulary may have reserved rows beyond the data's.
             instances.check_vocabulary(self.bert_config.vocab_size, has_reserved_rows=bool(options.init_checkpoint))
         self.bert_config.check_length(config.max_seq_length)
-        self.tokenizer_files, *others = (instances.tokenizer_files() for instances in sets.values())
-        if self.tokenizer_files and others not in ([], [{}], [self.tokenizer_files]):
+        self.tokenizer_files, *held_out_files = (instances.tokenizer_files() for instances in sets.values())
+        if self.tokenizer_files and held_out_files not in ([], [{}], [self.tokenizer_files]):
             folders = [instances.folder for instances in sets.values()]
             raise UserError(
                 f"the data of --eval_files ({folders[1]}) {OTHER_IDS} those of --input_files ({folders[0]}); "
@@ -104,9 +104,9 @@ class PretrainingTask(Task):
             )
 
     def prepare(self, run: Run) -> None:
-        """Compares what the ranks have: of records their sizes, samples of them, and usually a manifest."""
+        """Checks that all ranks have the same data: file sizes, fingerprints (of records: by samples) and manifests."""
         sets = {"data in --input_files": self.instances, "data in --eval_files": self.held_out_instances}
-        with run.workers.keep_alive():  # every shard is looked at, which a remote file system may make a long time
+        with run.workers.keep_alive():  # it looks at every shard, which may take long on a remote file system
             data = {
                 name: [
                     instances.fingerprint(),
@@ -143,11 +143,11 @@ class PretrainingTask(Task):
         config, options, workers = run.config, run.options, run.workers
         start, vocab_size, global_size = options.init_checkpoint, model.config.vocab_size, config.global_batch_size
         data, order = self.instances, GlobalOrder(self.instances.copies, config.seed)
-        # A single process may stand in for all ranks of the configuration; it computes their micro-batches in turn.
+        # A single process may stand in for all ranks of the configuration, and compute their micro-batches in turn.
         num_micro_batches = global_size // config.train_batch_size // workers.size
         split = BatchSplit(config.train_batch_size, num_micro_batches, workers.size, workers.rank)
 
-        described = f"{data.num_instances:,} instances in {len(data.files)} file(s), first {data.files[0]}"
+        description = f"{data.num_instances:,} instances in {len(data.files)} file(s), first {data.files[0]}"
         evaluation = self.held_out_instances.facts() if self.held_out_instances else None
         return dict(
             batches=lambda first: training_batches(
@@ -161,7 +161,7 @@ class PretrainingTask(Task):
                 tokenizer_files=self.tokenizer_files,
                 allow_missing=options.allow_missing_weights,
             ),
-            sources={"data": described},
+            sources={"data": description},
             companions=self.model_files,
             facts={"data": data.facts(), "evaluation_data": evaluation, "tokenizer": self._tokenizer_facts()},
             warnings=[_PACKS_NOTHING] if config.packing and config.num_accumulation_steps == 1 else [],
@@ -181,17 +181,17 @@ class PretrainingTask(Task):
         return scorer.scores(telemetry, update) if scorer.scores else {}
 
     def finish(self, scorer: Scorer, telemetry: Telemetry, update: int) -> None:
-        """Scores, and then writes the encoder: however long that takes the chief, no rank waits for it any more."""
+        """Scores on all ranks; then the chief writes the encoder, for which no rank waits, however long it takes."""
         from bert_tf.run.checkpoint import PREFIX, save_encoder
 
         telemetry.results(update, self.evaluate(scorer, telemetry, update), {})
         if telemetry.is_chief:
-            prefix = telemetry.run_folder / "pretrained" / f"{PREFIX}-1"  # where NVIDIA's TF2 code leaves it
+            prefix = telemetry.run_folder / "pretrained" / f"{PREFIX}-1"  # where NVIDIA's TF2 code writes it
             save_encoder(prefix, scorer.model.variables, self.bert_config.vocab_size, self.model_files)
 
 
 def _choose_config(options: PretrainingOptions, instances: InstanceSet | None) -> BertConfig:
-    """The configuration that is named; None: for a plan."""
+    """The model's configuration by the options; `instances`: the data, or None if a plan is made without."""
     from bert_tf.interchange.initialise import choose_config, find_weights
 
     size, file, start = options.bert_model, options.bert_config_file, options.init_checkpoint
@@ -206,6 +206,8 @@ def _choose_config(options: PretrainingOptions, instances: InstanceSet | None) -
         print(f"without --input_files: Google's vocabulary of {GOOGLE_VOCAB_SIZE:,} pieces")
         return BertConfig.preset(size, GOOGLE_VOCAB_SIZE)
     if instances.vocab_size is None:
-        lacking = f"there is no manifest.json beside {instances.files[0]}; give --bert_config_file instead"
-        raise UserError(f"--bert_model={size} needs the size of the vocabulary, but {lacking}")
+        fault = f"there is no manifest.json beside {instances.files[0]}"
+        raise UserError(
+            f"--bert_model={size} needs the vocabulary's size, but {fault}; give --bert_config_file instead"
+        )
     return BertConfig.preset(size, instances.vocab_size)

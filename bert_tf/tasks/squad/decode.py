@@ -1,8 +1,8 @@
-"""Turns logits into answers: a question's n best spans, their text, and the odds of no answer.
+"""Turns logits into answers: a question's n best spans, their texts, and the odds of no answer.
 
 The rules are those of Google's run_squad.py, so that predictions, n-best lists and null odds can be compared entry by
-entry and fed to SQuAD's own evaluation scripts. One is simpler: an answer's text is the part of the context that its
-tokens stand for, and need not be found again.
+entry and fed to SQuAD's own evaluation scripts. One rule is simpler: an answer's text is the part of the context that
+its tokens stand for; Google's code searches the context for the text of the tokens.
 
 Shapes: F windows, S tokens in a row, n the size of the n-best list.
 """
@@ -23,7 +23,7 @@ from bert_tf.tasks.squad.settings import DecodeSettings
 
 
 class Decoded(NamedTuple):
-    """Answers by question id, as in the three output files.
+    """Results by question id, as in the three output files.
 
     Attributes:
       predictions: id -> text ("" predicts that there is no answer).
@@ -37,7 +37,7 @@ class Decoded(NamedTuple):
 
 
 class _Span(NamedTuple):
-    """Tokens start..end (inclusive) of the row `window`; start 0 ([CLS]) means no answer."""
+    """Tokens start..end (inclusive) of the window numbered `window`; start 0 ([CLS]) means no answer."""
 
     window: int
     start: int
@@ -63,7 +63,7 @@ def decode(
     *,
     show_progress: bool = False,
 ) -> Decoded:
-    """Finds the answers.
+    """Finds the answers to all questions.
 
     Args:
       features: made for prediction (`is_training=False`) from `examples`.
@@ -85,12 +85,12 @@ def decode(
             null = min(nulls, key=lambda span: span.score)
             spans.append(null)
         spans.sort(key=lambda span: span.score, reverse=True)
-        span_of = _best_spans(spans, null, example.context, features, settings.n_best_size)
-        decoded.nbest[example.question_id] = _with_probabilities(span_of)
-        answer = next(iter(span_of))
+        span_by_text = _best_spans(spans, null, example.context, features, settings.n_best_size)
+        decoded.nbest[example.question_id] = _with_probabilities(span_by_text)
+        answer = next(iter(span_by_text))
         if null is not None:
-            answer = next(text for text in span_of if text)
-            odds = null.score - span_of[answer].start_logit - span_of[answer].end_logit
+            answer = next(text for text in span_by_text if text)
+            odds = null.score - span_by_text[answer].start_logit - span_by_text[answer].end_logit
             decoded.null_odds[example.question_id] = odds
             answer = "" if odds > settings.null_score_diff_threshold else answer
         decoded.predictions[example.question_id] = answer
@@ -100,18 +100,18 @@ def decode(
 def _admissible_spans(
     features: Windows, window: int, start_logits: ByToken, end_logits: ByToken, settings: DecodeSettings
 ) -> list[_Span]:
-    """Pairs of the n best starts and ends of a window that can be answers, in descending order of
-    the start's logit, then the end's."""
-    of_starts, of_ends = start_logits[window], end_logits[window]
-    starts = np.argsort(-of_starts, kind="stable")[: settings.n_best_size]
-    ends = np.argsort(-of_ends, kind="stable")[: settings.n_best_size]
+    """The spans from one of a window's n best starts to one of its n best ends that can be answers, in descending order
+    of the start's logit, then the end's."""
+    window_starts, window_ends = start_logits[window], end_logits[window]
+    starts = np.argsort(-window_starts, kind="stable")[: settings.n_best_size]
+    ends = np.argsort(-window_ends, kind="stable")[: settings.n_best_size]
     is_context = features.token_ends[window] > 0
     starts = starts[is_context[starts] & features.is_max_context[window, starts]]
     ends = ends[is_context[ends]]
     lengths = ends - starts[:, None] + 1
     pairs = np.argwhere((lengths >= 1) & (lengths <= settings.max_answer_length))
     return [
-        _Span(window, int(starts[i]), int(ends[j]), float(of_starts[starts[i]]), float(of_ends[ends[j]]))
+        _Span(window, int(starts[i]), int(ends[j]), float(window_starts[starts[i]]), float(window_ends[ends[j]]))
         for i, j in pairs
     ]
 
@@ -123,23 +123,24 @@ def _best_spans(
 
     A text is the context from the first token's first character to the last token's last; that of [CLS] is "".
     """
-    span_of: dict[str, _Span] = {}
+    span_by_text: dict[str, _Span] = {}
     for span in spans:
-        if len(span_of) == n_best_size:
+        if len(span_by_text) == n_best_size:
             break
         first = features.token_starts[span.window, span.start]
-        span_of.setdefault(context[first : features.token_ends[span.window, span.end]], span)
+        span_by_text.setdefault(context[first : features.token_ends[span.window, span.end]], span)
     if null is not None:
         # "No answer" is always listed, and never alone, so that null odds can be computed.
-        span_of.setdefault("", null)
-        if len(span_of) == 1:
-            return {**_NO_SPAN, **span_of}
-    return span_of or _NO_SPAN
+        span_by_text.setdefault("", null)
+        if len(span_by_text) == 1:
+            return {**_NO_SPAN, **span_by_text}
+    return span_by_text or _NO_SPAN
 
 
-def _with_probabilities(span_of: Mapping[str, _Span]) -> list[dict[str, Any]]:
-    [shares] = probabilities(np.array([[span.score for span in span_of.values()]], np.float64))
+def _with_probabilities(span_by_text: Mapping[str, _Span]) -> list[dict[str, Any]]:
+    """The entries of the n-best list; the probabilities are a softmax over the listed spans."""
+    [shares] = probabilities(np.array([[span.score for span in span_by_text.values()]], np.float64))
     return [
         {"text": text, "probability": float(share), "start_logit": span.start_logit, "end_logit": span.end_logit}
-        for (text, span), share in zip(span_of.items(), shares)
+        for (text, span), share in zip(span_by_text.items(), shares)
     ]

@@ -1,6 +1,6 @@
 """Reads SQuAD's JSON (versions 1.1 and 2.0) into checked examples.
 
-A file contains articles, an article paragraphs, a paragraph one context and its questions.
+A file contains articles, an article contains paragraphs, and a paragraph one context and its questions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bert_tf.base.files import check_file, read_json_object
 from bert_tf.text.basic_tokenizer import Casing, tokenize_words
 
 NAME_A_FILE = "name a SQuAD file such as train-v1.1.json"
-_ROWS = (
+_FORMAT_ADVICE = (
     "SQuAD's format is one object, data > paragraphs > qas; docs/fine_tuning.md shows how to convert rows with a "
     "question each, as Hugging Face's datasets writes them"
 )
@@ -24,22 +24,21 @@ _NO_ANSWER = (
     "pass --version_2_with_negative if that is meant (SQuAD 2.0); a file that is only to be predicted has no field "
     "'answers'"
 )
-# Of an object at any depth; the title, the version and plausible answers are not read.
-_SQUADS_FIELDS = frozenset(
+# The format's fields, of objects at any depth; title, version and plausible_answers are known but not read.
+_KNOWN_FIELDS = frozenset(
     "version data title paragraphs context qas id question answers text answer_start is_impossible "
     "plausible_answers".split()
 )
 _KINDS = {list: "a list", str: "a text", int: "a whole number", (str, int): "a text or a whole number"}
-# How tools count answer_start: with Python's characters, or in code units of the encoding that their language's strings
-# have.
+# What tools count in answer_start: characters as in Python, or code units of the encoding of their language's strings.
 _UNITS = {"characters": "utf-32-le", "UTF-16 code units": "utf-16-le", "bytes of UTF-8": "utf-8"}
-# The characters on which Google's reader splits a context into words. Other Unicode spaces stay
-# inside their word; the tokenizer splits there later.
+# A word of Google's reader, which splits a context only at these spaces. Other Unicode spaces stay inside a word; the
+# tokenizer splits there later.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
 
 
 class Answer(NamedTuple):
-    """A marked answer: its text and the position of its first character in the context."""
+    """An accepted answer: its text and the position of its first character in the context."""
 
     text: str
     start: int
@@ -65,11 +64,11 @@ class Example(NamedTuple):
 
 
 def answer_range(example: Example) -> tuple[int, int] | None:
-    """Where the answer used for training, the first of those given, starts and ends (exclusive) in the context.
+    """Where the answer used for training, the example's first one, starts and ends (exclusive) in the context.
 
-    If the text stands at answer_start, it is that one. Otherwise the rule of Google's reader decides: the words from
-    answer_start to the answer's end, as many characters further, must contain it; of several occurrences there the
-    one nearest to answer_start counts. In both, white space may differ. None: there is no answer by these rules.
+    If its text occurs at answer_start, that is the range. Otherwise, as in Google's reader, the text is searched for in
+    the words that hold the characters from answer_start to answer_start + length of the text; of several occurrences
+    the one nearest to answer_start counts. White space may differ in both cases. None: the text is in neither.
     """
     assert example.answers
     answer, context = example.answers[0], example.context
@@ -82,57 +81,59 @@ def answer_range(example: Example) -> tuple[int, int] | None:
     match = re.compile(rf"\s*({pattern})").match(context, start)
     if not match:
         (begin, _), (_, end) = (_word_at(context, position) for position in (start, start + len(answer.text) - 1))
-        # Looking ahead, so that occurrences may overlap.
+        # A lookahead, so that overlapping occurrences are all considered.
         occurrences = re.compile(rf"(?=({pattern}))").finditer(context, begin, end)
-        match = min(occurrences, key=lambda each: abs(each.start() - start), default=None)
+        match = min(occurrences, key=lambda occurrence: abs(occurrence.start() - start), default=None)
     return match.span(1) if match else None
 
 
 def _word_at(context: str, position: int) -> tuple[int, int]:
-    """Where the word begins and ends that holds a character; at white space the word before it, or the first one."""
+    """(start, end) of the word at `position`; at white space that of the word before it or, without one, the first."""
     words = [match.span() for match in _WORD.finditer(context)]
     return max([word for word in words if word[0] <= position] or words[:1])
 
 
-def _unit_of(examples: list[Example]) -> str:
-    """What a file's `answer_start` counts: code units only if most answers, and more than by characters, stand so."""
-    fits = {unit: sum(_stands_at_its_place(each, encoding) for each in examples) for unit, encoding in _UNITS.items()}
-    best = max(fits, key=fits.__getitem__)  # of equal ones the first, characters
-    return best if 2 * fits[best] > sum(bool(example.answers) for example in examples) else "characters"
+def _guess_unit(examples: list[Example]) -> str:
+    """What a file's `answer_start` counts: the unit by which most answers fit, if more than half of them do, else
+    characters."""
+    num_fits = {unit: sum(_answer_fits(example, encoding) for example in examples) for unit, encoding in _UNITS.items()}
+    best = max(num_fits, key=num_fits.__getitem__)  # if several are equal, the first, which is characters
+    return best if 2 * num_fits[best] > sum(bool(example.answers) for example in examples) else "characters"
 
 
-def _stands_at_its_place(example: Example, encoding: str) -> bool:
-    """Whether the first answer does, if `answer_start` counts code units of `encoding`."""
+def _answer_fits(example: Example, encoding: str) -> bool:
+    """Whether the context has the first answer at `answer_start`, counted in code units of `encoding`."""
     if not example.answers:
         return False
     text, start = example.answers[0]
-    answer, context = (each.encode(encoding, "replace") for each in (text, example.context))
+    answer, context = text.encode(encoding, "replace"), example.context.encode(encoding, "replace")
     return start >= 0 and context.startswith(answer, start * len("a".encode(encoding)))
 
 
 def read_examples(
     path: str | Path, *, version_2_with_negative: bool = False, unread: UnreadFields | None = None
 ) -> list[Example]:
-    """Reads the questions of a SQuAD file, in its order.
+    """The questions of a SQuAD file, in the file's order.
 
     Args:
       path: JSON file in the format of SQuAD 1.1 or 2.0.
       version_2_with_negative: whether questions without an answer are allowed.
-      unread: counts the fields that hold text and are none of SQuAD's.
+      unread: counts the fields that are not SQuAD's and hold text.
 
     Raises:
-      UserError: not a file, not JSON, a missing or wrong field (named with its place), a repeated
-        id, or a question without an answer if that is not allowed.
+      UserError: not a file, not JSON, a missing or wrong field (the message says where), a repeated id, no question,
+        or a question without an answer if that is not allowed.
     """
     check_file(Path(path), NAME_A_FILE)
-    content = read_json_object(Path(path), f"download it again if that was interrupted, or {NAME_A_FILE}; {_ROWS}")
+    content = read_json_object(
+        Path(path), f"download it again if that was interrupted, or {NAME_A_FILE}; {_FORMAT_ADVICE}"
+    )
     examples: list[Example] = []
-    seen: dict[str, str] = {}
+    location_by_id: dict[str, str] = {}
     for location, example in _questions(content, str(path), unread or UnreadFields()):
-        if example.question_id in seen:
-            before = seen[example.question_id]
-            raise UserError(f"{location}: id {example.question_id!r} is already used at {before}; give each its own")
-        seen[example.question_id] = location
+        if earlier := location_by_id.get(example.question_id):
+            raise UserError(f"{location}: id {example.question_id!r} is already used at {earlier}; give each its own")
+        location_by_id[example.question_id] = location
         if example.is_impossible and not version_2_with_negative:
             raise UserError(f"{location}: question {example.question_id!r} has no answer; {_NO_ANSWER}")
         examples.append(example)
@@ -142,22 +143,22 @@ def read_examples(
 
 
 def require_answers(examples: Sequence[Example], path: str | Path, remedy: str) -> None:
-    """Raises `UserError` if the file does not say the answers to all questions."""
+    """Raises `UserError` if a question has no field for answers."""
     if unknown := next((example for example in examples if example.answers is None), None):
         raise UserError(f"{path}: question {unknown.question_id!r} has no field 'answers'; {remedy}")
 
 
 def sound_answers(examples: list[Example], path: str | Path) -> tuple[list[Example], str]:
-    """The questions of `path` that can be trained on, and a line about those that cannot ("" if there are none).
+    """The questions of `path` that can be trained on, and a line about those left out ("" if there are none).
 
-    Those are left out whose answer `answer_range` does not find, or whose start depends on what the file counts, which
-    is no characters; and empty questions. If they are more than half of the questions with an answer, the file is in
-    another format.
+    Left out are empty questions, answers that `answer_range` does not find or the tokenizer would drop and, in a file
+    whose answer_start counts code units, answers after a character of several units.
 
-    Raises: UserError, which tells their number, if there are so many; if a question has no field for answers.
+    Raises: UserError if more are left out than questions with an answer remain, which means that the file is in another
+      format, or if a question has no field for answers.
     """
     require_answers(examples, path, "a file without the answers can only be predicted")
-    unit, sound, bad = _unit_of(examples), list[Example](), BadRecords(len(examples), "question")
+    unit, sound, bad = _guess_unit(examples), list[Example](), BadRecords(len(examples), "question")
     for example in examples:
         if fault := _fault(example, unit):
             bad.add(f"{example.question_id!r} {fault}")
@@ -178,8 +179,8 @@ def _fault(example: Example, unit: str) -> str:
     if not example.answers:
         return ""
     text, start = example.answers[0]
-    before, size = context[: max(start, 0)], len("a".encode(_UNITS[unit]))
-    if len(before.encode(_UNITS[unit], "replace")) != size * len(before):
+    before, unit_size = context[: max(start, 0)], len("a".encode(_UNITS[unit]))
+    if len(before.encode(_UNITS[unit], "replace")) != unit_size * len(before):
         return f"has an answer_start in {unit}, of which a character before it has several"
     if (span := answer_range(example)) is None:
         answer, in_context = contrast(text, context[len(before) :][: len(text)])
@@ -190,33 +191,34 @@ def _fault(example: Example, unit: str) -> str:
 
 
 def _field(item: Any, name: str, kind: Any, location: str) -> Any:
+    """The field `name` of `item`. Raises: UserError if `item` is no object, or the field not of this `kind`."""
     value = item.get(name) if isinstance(item, dict) else None
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise UserError(f"{location}: the field {name!r} must be {_KINDS[kind]}, not {value!r:.80}; {_ROWS}")
+        raise UserError(f"{location}: the field {name!r} must be {_KINDS[kind]}, not {value!r:.80}; {_FORMAT_ADVICE}")
     return value
 
 
 def _questions(content: Any, path: str, unread: UnreadFields) -> Iterator[tuple[str, Example]]:
-    """All questions of a file, each with its place in it for messages."""
+    """All questions of a file, each with its location in the file, for messages."""
     articles = _field(content, "data", list, path)
-    unread.add(content, _SQUADS_FIELDS)
+    unread.add(content, _KNOWN_FIELDS)
     for a, article in enumerate(articles):
         paragraphs = _field(article, "paragraphs", list, f"{path}: data[{a}]")
-        unread.add(article, _SQUADS_FIELDS)
+        unread.add(article, _KNOWN_FIELDS)
         for p, item in enumerate(paragraphs):
             location = f"{path}: data[{a}].paragraphs[{p}]"
             context = _field(item, "context", str, location)
-            unread.add(item, _SQUADS_FIELDS)
+            unread.add(item, _KNOWN_FIELDS)
             if not _WORD.search(context):
                 raise UserError(f"{location}: field 'context' is empty; a question needs a text to be answered from")
             for q, question in enumerate(_field(item, "qas", list, location)):
-                where = f"{location}.qas[{q}]"
-                question_id = str(_field(question, "id", (str, int), where))
-                text = _field(question, "question", str, where)
-                answers = _answers(question, where)
+                question_location = f"{location}.qas[{q}]"
+                question_id = str(_field(question, "id", (str, int), question_location))
+                text = _field(question, "question", str, question_location)
+                answers = _answers(question, question_location)
                 for fields in (question, *(question.get("answers") or ())):
-                    unread.add(fields, _SQUADS_FIELDS)
-                yield where, Example(question_id, text, context, answers)
+                    unread.add(fields, _KNOWN_FIELDS)
+                yield question_location, Example(question_id, text, context, answers)
 
 
 def _answers(question: dict[str, Any], location: str) -> tuple[Answer, ...] | None:
@@ -224,12 +226,12 @@ def _answers(question: dict[str, Any], location: str) -> tuple[Answer, ...] | No
     if "answers" not in question and is_impossible in (None, False):
         return None
     answers = []
-    for number, given in enumerate(_field({"answers": [], **question}, "answers", list, location)):
-        where = f"{location}.answers[{number}]"
-        answer = Answer(_field(given, "text", str, where), _field(given, "answer_start", int, where))
-        if not is_impossible or answer.text.strip():  # some tools write an answer without text
+    for number, item in enumerate(_field({"answers": [], **question}, "answers", list, location)):
+        item_location = f"{location}.answers[{number}]"
+        answer = Answer(_field(item, "text", str, item_location), _field(item, "answer_start", int, item_location))
+        if not is_impossible or answer.text.strip():  # for no answer some tools write one without text
             answers.append(answer)
     if is_impossible not in (None, not answers):
-        counted = f"{len(answers)} answers; correct one of them ('plausible_answers' are not read)"
-        raise UserError(f"{location}: is_impossible is {is_impossible!r:.40}, but it has {counted}")
+        fault = f"is_impossible is {is_impossible!r:.40}, but it has {len(answers)} answers"
+        raise UserError(f"{location}: {fault}; correct one of them ('plausible_answers' are not read)")
     return tuple(answers)

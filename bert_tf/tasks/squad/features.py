@@ -1,9 +1,9 @@
 """Turns questions into the model's inputs: the question followed by one of the context's overlapping windows.
 
 The rules are those of Google's run_squad.py: ``[CLS] question [SEP] window [SEP]``, windows that advance by
-`doc_stride` tokens, and for each token the one window that gives it the most context. Unlike there, the answer is found
-by its characters and not by its text: its tokens are those that stand for some of its characters. In text without
-spaces, where a sentence is a single word, the same text often occurs more than once in it.
+`doc_stride` tokens, and for each token the one window that gives it the most context. Unlike there, the answer's tokens
+are found by position, not by text: they are those that stand for at least one of its characters. In text without spaces
+a sentence is a single word for Google's code, and often holds the answer's text more than once.
 
 Shapes: F windows, S tokens in a row, T tokens in a document.
 """
@@ -27,16 +27,16 @@ from bert_tf.text.vocabulary import Tokenizer, TokenSpans
 class Windows(NamedTuple):
     """All windows of a file, in the order of its questions, as arrays.
 
-    `token_starts`, `token_ends` and `is_max_context` are needed to find the answer's text; in features made for
-    training they have width 0.
+    `token_starts`, `token_ends` and `is_max_context` are needed to find the answer's text; in windows made for training
+    they have width 0.
     """
 
     input_ids: np.ndarray  # int32 [F, S], 0 after the row's last token
     num_tokens: np.ndarray  # int32 [F], number of real tokens in the row
-    num_query_tokens: np.ndarray  # int32 [F], of these: [CLS], question and first [SEP]
+    num_query_tokens: np.ndarray  # int32 [F], how many of these are [CLS], the question and the first [SEP]
     example_index: np.ndarray  # int32 [F], number of the question
-    start_positions: np.ndarray  # int32 [F], the answer's first token in the row; 0 ([CLS]): none here
-    end_positions: np.ndarray  # int32 [F], its last token
+    start_positions: np.ndarray  # int32 [F], the answer's first token in the row; 0 ([CLS]): no answer in this window
+    end_positions: np.ndarray  # int32 [F], the answer's last token
     token_starts: np.ndarray  # int32 [F, S or 0], where in the context the token's characters start
     token_ends: np.ndarray  # int32 [F, S or 0], where they end (exclusive); 0 outside the window
     is_max_context: np.ndarray  # bool [F, S or 0], whether this window gives the token the most context
@@ -70,14 +70,14 @@ def make_windows(
     """Splits every question's context into windows.
 
     Args:
-      is_training: whether to give the answers' positions (then every example needs its answers)
-        instead of what is needed to find answers.
+      is_training: whether the windows hold the answers' positions (then every example needs its answers) instead of
+        what is needed to find answers.
 
     Raises:
-      UserError: an answer that is not in its context, or of which the tokenizer leaves nothing.
+      UserError: an answer is not in its context, or consists only of characters that the tokenizer drops.
     """
     cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-    num_kinds = 1 if is_training else 4  # of what a row has for each position: ids, starts, ends, is_max_context
+    num_kinds = 1 if is_training else 4  # arrays with a value for each position: ids, starts, ends, is_max_context
     per_position: list[np.ndarray] = []
     per_row: list[tuple[int, ...]] = []
     context = None
@@ -112,10 +112,10 @@ def make_windows(
 
 
 def count_unreachable(examples: Sequence[Example], windows: Windows, max_answer_length: int) -> int:
-    """The number of questions with an answer, but none of at most so many tokens.
+    """The number of questions whose answers all have more than `max_answer_length` tokens.
 
     Args:
-      examples: those of the windows; for windows made for training, which hold the answers, they are not needed.
+      examples: the windows' questions; not used for windows made for training, which hold the answers themselves.
     """
     if not windows.token_ends.size:
         lengths = windows.end_positions - windows.start_positions + 1
@@ -126,7 +126,7 @@ def count_unreachable(examples: Sequence[Example], windows: Windows, max_answer_
         answers = (answer_range(example._replace(answers=(answer,))) for answer in example.answers or ())
         rows = slice(bounds[index], bounds[index + 1])
         starts, ends = windows.token_starts[rows], windows.token_ends[rows]
-        # In which window most of an answer stands.
+        # An answer's length is the number of its tokens in the window that holds most of them.
         lengths = [((starts < end) & (ends > start)).sum(axis=1).max() for start, end in filter(None, answers)]
         number += bool(lengths) and min(lengths) > max_answer_length
     return number
@@ -160,9 +160,9 @@ def best_windows(spans: Sequence[tuple[int, int]], num_tokens: int) -> np.ndarra
 
 
 def _answer_tokens(example: Example, tokens: TokenSpans) -> tuple[int, int] | None:
-    """The first and the last token that stand for a character of the answer used for training; None: it has no answer.
+    """The first and the last token of the answer used for training; None: the question has no answer.
 
-    Raises: UserError if there are none, or if the context does not have the answer.
+    Raises: UserError if the answer is not in the context, or no token stands for one of its characters.
     """
     if example.is_impossible:
         return None

@@ -1,10 +1,10 @@
 """Exact match and F1 by the rules of SQuAD's official evaluation scripts, versions 1.1 and 2.0, or by CMRC 2018's.
 
-By SQuAD's, answers are compared after normalisation: lower case, without punctuation and the words a, an and the,
-single spaces; F1 counts common words. Text without spaces has no words that could be counted. There the rules are those
-of CMRC 2018 (cmrc2018_evaluate.py): lower case without punctuation; each character is counted, and of the rest each
-word; F1 counts the longest run that both have in common. In both, of several accepted answers the best match counts,
-and all final scores are percentages.
+By SQuAD's rules, answers are compared after normalisation (lower case, single spaces, without punctuation and the words
+a, an and the), and F1 counts common words. Text without spaces has no words to count: there the rules are those of CMRC
+2018 (cmrc2018_evaluate.py), by which answers are in lower case without punctuation, each character of such a script
+counts by itself and other text by words, and F1 counts the longest run that both answers have in common. By both, of
+several accepted answers the best match counts, and all final scores are percentages.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 # CMRC's own list, without the double "……", which no single character equals.
 _WITHOUT_CMRCS_PUNCTUATION = str.maketrans("", "", "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
-_CHINESE = "\u4e00-\u9fa5"  # CMRC's, too
+_CHINESE = "\u4e00-\u9fa5"  # as in CMRC's script
 # Thai, Lao, Burmese, Khmer; kana; rare Chinese characters.
 _WITHOUT_SPACES = f"{_CHINESE}\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\U00020000-\U0002fa1f"
-# What NLTK's word_tokenize sets apart, which CMRC's script applies to what is not Chinese.
-_SET_APART = re.compile(
+# What NLTK's word_tokenize, which CMRC's script applies to text that is not Chinese, separates from words.
+_SEPARATED = re.compile(
     r"""([;@#$%&?!()\[\]{}<>"«»‘„‒–—―]|\.{2,}|,(?!\d)|\.(?=[\])}>"'»\s]*$)"""
     r"""|'(?:s|m|d|ll|re|ve)?(?=\s|$)|n't(?=\s|$))"""
 )
@@ -36,15 +36,15 @@ _SET_APART = re.compile(
 class Scoring(NamedTuple):
     """How answers are compared."""
 
-    normalize: Callable[[str], str]  # answers that are then equal are exact matches
+    normalize: Callable[[str], str]  # answers whose results are equal are exact matches
     f1: Callable[[str, str], float]  # of a prediction and an accepted answer, from 0 to 1
-    note: str = ""  # what is counted, if not words
+    note: str = ""  # a line to be shown that says what F1 counts, if not words
 
     def exact_match(self, prediction: str, truth: str) -> float:
         return float(self.normalize(prediction) == self.normalize(truth))
 
     def f1_version_2(self, prediction: str, truth: str) -> float:
-        """Like `f1`, but if either side has nothing left, 1 if both have none, else 0."""
+        """Like `f1`, but if `normalize` leaves nothing of one side: 1 if it leaves nothing of both, else 0."""
         if not self.normalize(prediction) or not self.normalize(truth):
             return self.exact_match(prediction, truth)
         return self.f1(prediction, truth)
@@ -66,13 +66,13 @@ def _normalize_characters(text: str) -> str:
     return text.lower().strip().translate(_WITHOUT_CMRCS_PUNCTUATION)
 
 
-def _scoring_of_characters(characters: str) -> Scoring:
-    """By CMRC's rules, where each of `characters` is counted by itself."""
+def _score_characters(characters: str) -> Scoring:
+    """The scoring by CMRC's rules, where each of `characters` (ranges for a regular expression) counts by itself."""
     single = re.compile(f"([{characters}])")
 
     def units(text: str) -> list[str]:
         parts = single.split(_normalize_characters(text))
-        return " ".join(part if single.match(part) else _SET_APART.sub(r" \1 ", part) for part in parts).split()
+        return " ".join(part if single.match(part) else _SEPARATED.sub(r" \1 ", part) for part in parts).split()
 
     def f1_of_run(prediction: str, truth: str) -> float:
         predicted, true = units(prediction), units(truth)
@@ -88,12 +88,12 @@ WORDS = Scoring(normalize_answer, f1)
 
 
 def choose_scoring(examples: Sequence[Example]) -> Scoring:
-    """By CMRC's rules if most letters of the accepted answers are of scripts without spaces, else by SQuAD's."""
+    """CMRC's rules if most letters of the accepted answers belong to scripts without spaces, else SQuAD's."""
     answers = "".join(answer.text for example in examples for answer in example.answers or ())
     num_letters = sum(map(str.isalpha, answers))
     for characters in (_CHINESE, _WITHOUT_SPACES):
         if 2 * len(re.findall(f"[{characters}]", answers)) > num_letters:
-            return _scoring_of_characters(characters)
+            return _score_characters(characters)
     return WORDS
 
 
@@ -112,11 +112,10 @@ def score_version_2(
 ) -> dict[str, float]:
     """The scores of version 2.0, for one prediction and null odds per question; "" predicts that there is no answer.
 
-    Returns: "exact_match" and "f1" over all questions and their number "total"; the same as
-      "HasAns_exact", "HasAns_f1", "HasAns_total" over those with an answer and as "NoAns_..." over
-      those without (left out if there are none); the best scores that any threshold would give,
-      "best_exact" and "best_f1", with the thresholds "best_exact_thresh" and "best_f1_thresh":
-      no answer is predicted if the odds exceed the threshold.
+    Returns: "exact_match" and "f1" over all questions, whose number is "total"; the same as "HasAns_exact",
+      "HasAns_f1", "HasAns_total" over the questions with an answer, and as "NoAns_..." over those without (left out if
+      there are none); and the best scores that any threshold of the null odds would give, "best_exact" and "best_f1",
+      with the thresholds, "best_exact_thresh" and "best_f1_thresh".
     """
     scoring = choose_scoring(examples)
     truths = {example.question_id: _accepted(example, scoring) for example in examples}
@@ -147,7 +146,7 @@ def best_threshold(
 ) -> tuple[float, float]:
     """(best mean score in percent, the null odds above which no answer must be predicted to get it).
 
-    Starts with no answer to all questions, and then admits the questions' own predictions in order of
+    Starts by predicting no answer to any question, and then replaces that by the questions' own predictions in order of
     ascending odds. For a question without an answer whose prediction is "" nothing changes.
     """
     current = best = float(sum(not answerable for answerable in has_answer.values()))
@@ -163,7 +162,7 @@ def best_threshold(
 
 
 def _accepted(example: Example, scoring: Scoring) -> list[str]:
-    """The accepted answers, or [""] if there is none. Answers that normalise to nothing do not count."""
+    """The accepted answers that do not normalise to nothing, or [""] if there is none."""
     return [answer.text for answer in example.answers or () if scoring.normalize(answer.text)] or [""]
 
 

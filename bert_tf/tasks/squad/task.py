@@ -32,11 +32,11 @@ _NUM_SHOWN = 4  # at a prompt: the answer and its runners-up
 class SquadTask(FinetuningTask):
     """One job of run_squad.py."""
 
-    max_seq_length: int = dataclasses.field(init=False)  # that of `features`
+    max_seq_length: int = dataclasses.field(init=False)  # taken from `features`
     features: FeatureSettings = dataclasses.field(default_factory=FeatureSettings)
     decoding: DecodeSettings = dataclasses.field(default_factory=DecodeSettings)
-    wants_scores: bool | None = None  # None: if the file contains answers
-    context: str = ""  # that typed questions are about; "": it is typed, too
+    wants_scores: bool | None = None  # None: score if the file contains answers
+    context: str = ""  # the text that questions typed at a prompt are about; "": it is typed, too
 
     settings, name, head, main_score = SETTINGS, "squad", SPANS, "f1"
     model, objective = "bert_tf.model.heads:SpanModel", "bert_tf.model.losses:SpanObjective"
@@ -57,9 +57,9 @@ class SquadTask(FinetuningTask):
         return cls(files, features, decoding, wants_scores=options.eval, context=context)
 
     def read(self, use: str, paths: Sequence[Path]) -> tuple[Sequence[Example], str]:
-        """The questions; those to train on only where their windows are not known (`make_rows`).
+        """The questions of a file to predict. A file to train on is read by `make_rows`, unless its rows are cached.
 
-        Raises: UserError if they are to be scored and one has no answers to compare.
+        Raises: UserError if the questions are to be scored, and one has no answers to compare with.
         """
         check_file(paths[0], NAME_A_FILE)
         if use == TRAIN:
@@ -71,7 +71,7 @@ class SquadTask(FinetuningTask):
         return questions, note
 
     def _examples(self, path: Path) -> tuple[list[Example], str]:
-        """The questions, and a line about what is not read."""
+        """The questions, and a line about fields that are not read, or ""."""
         unread = UnreadFields()
         examples = read_examples(path, version_2_with_negative=self.decoding.version_2_with_negative, unread=unread)
         return examples, about(path, unread.describe())
@@ -95,9 +95,9 @@ class SquadTask(FinetuningTask):
         return self.cached(run, Windows, make, path, self.features, allows_none, is_training)
 
     def remark(self, use: str, rows: Windows) -> str:
-        longest = self.decoding.max_answer_length
-        number = count_unreachable(self.contents[use], rows, longest)
-        unreachable = f"{number:,} question(s) have only answers of more tokens than --max_answer_length={longest}"
+        limit = self.decoding.max_answer_length
+        number = count_unreachable(self.contents[use], rows, limit)
+        unreachable = f"{number:,} question(s) have only answers of more tokens than --max_answer_length={limit}"
         return f"{unreachable}, so they cannot be answered rightly; a larger number reaches them" if number else ""
 
     def rows_of(self, content: Sequence[Example], *, show_progress: bool = False) -> Windows:
@@ -115,7 +115,7 @@ class SquadTask(FinetuningTask):
         return {"task": self.name, **dataclasses.asdict(self.features), **dataclasses.asdict(self.decoding)}
 
     def with_export_settings(self, settings: Mapping[str, Any]) -> SquadTask:
-        features, decoding = (_stated(kind, settings) for kind in (FeatureSettings, DecodeSettings))
+        features, decoding = (_parse_settings(kind, settings) for kind in (FeatureSettings, DecodeSettings))
         return dataclasses.replace(self, features=features, decoding=decoding)
 
     def conclude(self, use: str, outputs: Outputs) -> Conclusion:
@@ -131,11 +131,11 @@ class SquadTask(FinetuningTask):
         if is_version_2:
             answers["null_odds.json"] = decoded.null_odds
         files = {name: json.dumps(content, indent=4) + "\n" for name, content in answers.items()}
-        about = f"answers to {len(questions):,} questions"
+        description = f"answers to {len(questions):,} questions"
         if self.wants_scores is False:
-            return Conclusion(files, about, ["not scored: --noeval"])
+            return Conclusion(files, description, ["not scored: --noeval"])
         if any(question.answers is None for question in questions):
-            return Conclusion(files, about, ["not scored: the questions come without answers"])
+            return Conclusion(files, description, ["not scored: the questions come without answers"])
         notes = [choose_scoring(questions).note]
         if is_version_2:
             scores = score_version_2(questions, decoded.predictions, decoded.null_odds)
@@ -143,7 +143,7 @@ class SquadTask(FinetuningTask):
             notes.append(f"best null threshold: {best}; use it with --null_score_diff_threshold")
         else:
             scores = score(questions, decoded.predictions)
-        return Conclusion(files, about, [*filter(None, notes), json.dumps(scores)], scores)
+        return Conclusion(files, description, [*filter(None, notes), json.dumps(scores)], scores)
 
     def converse(self, ask: Ask) -> None:
         """Answers questions about one text."""
@@ -167,14 +167,14 @@ class SquadTask(FinetuningTask):
             yield f"{entry['probability']:7.3f}  {entry['text'] or '(no answer)'}"
 
 
-def _stated(kind: type[Any], settings: Mapping[str, Any]) -> Any:
-    """The settings of this kind. Raises `UserError` for one that is not there, or wrong."""
+def _parse_settings(kind: type[Any], settings: Mapping[str, Any]) -> Any:
+    """The class of settings `kind` with values from `settings`. Raises `UserError` for one that is missing or wrong."""
     values = {}
-    for each in settings_of(kind):
+    for setting in settings_of(kind):
         try:
-            values[each.name] = each.parse(str(settings.get(each.name)))
+            values[setting.name] = setting.parse(str(settings.get(setting.name)))
         except ValueError:
-            raise each.refusal(each.name, settings.get(each.name)) from None
+            raise setting.refusal(setting.name, settings.get(setting.name)) from None
     return kind(**values)
 
 
