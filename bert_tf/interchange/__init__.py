@@ -1,4 +1,4 @@
-"""Weights in others' formats and in ours, under our names.
+"""Reads weights in our own and in others' formats, under our names, and exports to others' formats.
 
-Comes before `training`, because a run may start from others' weights; it needs `run` for our own checkpoints.
+Comes before `training`, because a run may start from any of these weights, and after `run`, which has our checkpoints.
 """

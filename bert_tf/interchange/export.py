@@ -1,4 +1,4 @@
-"""Makes a folder that Hugging Face's `transformers` can load, with its model card, from a checkpoint and its run."""
+"""Exports a checkpoint to a folder that Hugging Face's `transformers` can load, with a model card."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.heads import HEADS, TEXTS
 from bert_tf.interchange.hugging_face import ACTIVATIONS, CONFIG, SAFETENSORS, is_transposed, to_their_name
 from bert_tf.interchange.initialise import choose_tokenizer, find_weights, own_config
-from bert_tf.interchange.labels import CLASSES, REGRESSION, numbered, read_task
+from bert_tf.interchange.labels import CLASSES, REGRESSION, numbered_labels, read_task
 from bert_tf.interchange.weights import Weights
 from bert_tf.model.heads import PretrainingModel
 from bert_tf.run.run_folder import read_config
@@ -38,7 +38,7 @@ class _Architecture(NamedTuple):
     """A class of transformers."""
 
     name: str
-    prefixes: tuple[str, ...]  # what the names of its heads' variables begin with
+    prefixes: tuple[str, ...]  # of our names of its heads' variables
     pipeline: str = "feature-extraction"
     has_pooler: bool = True
     has_labels: bool = False
@@ -60,8 +60,8 @@ _POOLER = "bert/pooler/"
 _FILES = {CONFIG, SAFETENSORS, CARD, TOKENIZER, SETTINGS, VOCABULARY}
 
 
-def data_of(checkpoint: Path) -> str:
-    """What the run of a checkpoint folder was trained on, without the path; "" if that is not known.
+def training_data_name(checkpoint: Path) -> str:
+    """The name of the data that the run of a checkpoint folder was trained on, without path; "" if it is not known.
 
     Raises:
       UserError: the run's ``config.json`` is missing or damaged.
@@ -72,7 +72,7 @@ def data_of(checkpoint: Path) -> str:
 
 
 def write_card(architecture: str, pipeline: str, **values: Any) -> str:
-    """The text of ``README.md`` in Markdown; `values`: what else the template names."""
+    """The text of ``README.md`` in Markdown; `values`: the template's other variables."""
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
     template = environment.from_string(Path(__file__).with_name(_TEMPLATE).read_text(encoding="utf-8"))
     return template.render(architecture=architecture, pipeline=pipeline, **values)
@@ -92,7 +92,7 @@ def export(
 
     Raises:
       UserError: the weights or their tokenizer are damaged, incomplete or not finite; or `folder` contains an export
-        and `replace` is False, or other files. Nothing has been written then.
+        and `replace` is False, or contains other files. Nothing has been written then.
     """
     check_folder(folder, f"FOLDER={folder}")
     _check_contents(folder, replace)
@@ -100,10 +100,10 @@ def export(
     config = own_config(weights)
     tokenizer, assumed = choose_tokenizer(vocab_file, flags, config, weights)
     architecture, names = _choose_architecture(weights, config)
-    described = _their_config(config, architecture.name, tokenizer.vocab)
+    hugging_face_config = _to_hugging_face_config(config, architecture.name, tokenizer.vocab)
     if architecture.has_labels:
-        described.update(_describe_classes(weights, f"{architecture.prefixes[0]}weights"))
-    texts = {CONFIG: _to_json(described), **tokenizer_files(tokenizer, config)}
+        hugging_face_config.update(_describe_classes(weights, f"{architecture.prefixes[0]}weights"))
+    texts = {CONFIG: _to_json(hugging_face_config), **tokenizer_files(tokenizer, config)}
     tensors = {to_their_name(name): _read(weights, name) for name in names}
     num_weights = sum(array.size for array in tensors.values())
     card = folder / CARD
@@ -118,7 +118,7 @@ def export(
             config=config,
             casing=tokenizer.casing,
             num_weights=num_weights,
-            data=data_of(weights.folder),
+            data=training_data_name(weights.folder),
         )
     try:
         with atomic_folder(folder) as made:
@@ -127,27 +127,27 @@ def export(
             safetensors.numpy.save_file(tensors, made / SAFETENSORS, metadata={"format": "pt"})
             for name, text in texts.items():
                 (made / name).write_text(text, encoding="utf-8")
-            shutil.copymode(made / CONFIG, made / SAFETENSORS)  # safetensors makes it readable only by its owner
+            shutil.copymode(made / CONFIG, made / SAFETENSORS)  # safetensors writes a file that only its owner can read
     except (OSError, safetensors.SafetensorError) as error:
         raise UserError(f"{folder} cannot be written ({error}); make room or name another folder") from None
     left_out = [f"{name} {weights.shapes[name]}" for name in weights.shapes if name not in names]
     return [
         *(f"warning: {warning}" for warning in weights.warnings),
-        *([f"left out, as no part of {architecture.name}: {', '.join(left_out)}"] if left_out else []),
+        *([f"left out, as {architecture.name} does not have them: {', '.join(left_out)}"] if left_out else []),
         *([assumed] if assumed else []),
         f"{architecture.name} with {num_weights:,} weights from {weights.source} is in {folder}; {advice}",
     ]
 
 
 def tokenizer_files(tokenizer: Tokenizer, config: BertConfig) -> dict[str, str]:
-    """The tokenizer's files for transformers, with which it gives the inputs of a model with this configuration."""
+    """The tokenizer's files for transformers, with which it makes inputs for a model with this configuration."""
     files = tokenizer.files()
-    if TOKENIZER not in files:  # Google's rules, which allow longer words
+    if TOKENIZER not in files:  # a tokenizer by Google's rules, which allow longer words than Hugging Face's default
         pipeline = wordpiece_pipeline(tokenizer.vocab, tokenizer.casing, MAX_WORD_CHARS)
         files[TOKENIZER] = pipeline.to_str(pretty=True) + "\n"
     settings = {
         **json.loads(files[SETTINGS]),
-        # Not BertTokenizer, which takes only the vocabulary from tokenizer.json, and only 100 characters per word.
+        # Not BertTokenizer, which reads only the vocabulary of tokenizer.json, and limits words to 100 characters.
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": config.max_position_embeddings,
         "model_input_names": ["input_ids", *["token_type_ids"] * (config.type_vocab_size > 1), "attention_mask"],
@@ -162,14 +162,16 @@ def _to_json(values: Mapping[str, Any]) -> str:
 
 def _check_contents(folder: Path, replace: bool) -> None:
     names = {path.name for path in folder.iterdir()} if folder.exists() else set()
-    if others := sorted(names - _FILES):
-        raise UserError(f"{folder} holds other files ({', '.join(others[:3])}); name a folder that does not exist yet")
+    if other_files := sorted(names - _FILES):
+        raise UserError(
+            f"{folder} holds other files ({', '.join(other_files[:3])}); name a folder that does not exist yet"
+        )
     if names and not replace:
         raise UserError(f"{folder} holds a model; replace it with --replace, or name another folder")
 
 
-def _shapes_of(config: BertConfig) -> dict[str, list[int]]:
-    """Name and shape in files of all variables of a pre-trained model with this configuration."""
+def _stored_shapes(config: BertConfig) -> dict[str, list[int]]:
+    """By name: the shapes that files have of all variables of a pre-trained model with this configuration."""
     model = PretrainingModel(dataclasses.replace(config, num_hidden_layers=1))
     shapes: dict[str, list[int]] = {}
     for variable in model.variables:
@@ -182,25 +184,25 @@ def _shapes_of(config: BertConfig) -> dict[str, list[int]]:
 
 
 def _choose_architecture(weights: Weights, config: BertConfig) -> tuple[_Architecture, list[str]]:
-    """The class of transformers for a checkpoint's heads, and our names of its variables."""
+    """The class of transformers for a checkpoint, by the heads in it, and our names of the class's variables."""
     stored, width = weights.shapes, config.hidden_size
-    shapes = _shapes_of(config)
+    shapes = _stored_shapes(config)
     check_encoder(weights, shapes, "name a whole checkpoint of BERT's, with the configuration it was trained with")
     for head in HEADS:
         num_outputs = (stored.get(head.variable) or [2])[0]
         shapes.update(zip(head.names.values(), ([num_outputs, width], [num_outputs])))
     architecture = next(
-        each
-        for each in _ARCHITECTURES
-        if all(any(name.startswith(prefix) for name in stored) for prefix in each.prefixes)
+        candidate
+        for candidate in _ARCHITECTURES
+        if all(any(name.startswith(prefix) for name in stored) for prefix in candidate.prefixes)
     )
     names = [name for name in shapes if name.startswith(("bert/", *architecture.prefixes))]
     needs_pooler = architecture.prefixes or any(name.startswith(_POOLER) for name in stored)
     if not (architecture.has_pooler and needs_pooler):
         names = [name for name in names if not name.startswith(_POOLER)]
     if wrong := [name for name in names if list(stored.get(name, ())) != shapes[name]]:
-        described = ", ".join(f"{name} is {stored.get(name, 'missing')}, not {shapes[name]}" for name in wrong[:3])
-        fault = f"{weights.source}: {described} ({len(wrong)} variables in all)"
+        faults = ", ".join(f"{name} is {stored.get(name, 'missing')}, not {shapes[name]}" for name in wrong[:3])
+        fault = f"{weights.source}: {faults} ({len(wrong)} variables in all)"
         raise UserError(f"{fault}; name a whole {architecture.name}, with its own {weights.config_file.name}")
     return architecture, names
 
@@ -211,8 +213,9 @@ def _read(weights: Weights, name: str) -> np.ndarray:
     return np.ascontiguousarray(array.T if is_transposed(name) else array)
 
 
-def _their_config(config: BertConfig, architecture: str, vocab: Mapping[str, int]) -> dict[str, Any]:
-    """Hugging Face's ``config.json``, with which `architecture` computes the same as our model."""
+def _to_hugging_face_config(config: BertConfig, architecture: str, vocab: Mapping[str, int]) -> dict[str, Any]:
+    """The content of Hugging Face's ``config.json`` with which `architecture` computes the same as our model."""
+    # Reversed, so that of several names of an activation the first one is used.
     activations = {ours: theirs for theirs, ours in reversed(list(ACTIVATIONS.items()))}
     return {
         "architectures": [architecture],
@@ -228,12 +231,12 @@ def _their_config(config: BertConfig, architecture: str, vocab: Mapping[str, int
 
 
 def _describe_classes(weights: Weights, variable: str) -> dict[str, Any]:
-    """What ``config.json`` says about a classifier, whose matrix is `variable`: its labels, or numbered ones if these
-    are not known."""
+    """What ``config.json`` says about the classifier whose matrix is `variable`: its labels, which are numbered if they
+    are not known, and what kind of problem it solves."""
     num_classes, task = weights.shapes[variable][0], read_task(weights, variable)
-    labels = task.labels if task else numbered(num_classes)
+    labels = task.labels if task else numbered_labels(num_classes)
     names = {"id2label": dict(enumerate(labels)), "label2id": {label: number for number, label in enumerate(labels)}}
     problem = task.problem if task else REGRESSION if num_classes == 1 else CLASSES
-    # A number without a problem_type is shown as its sigmoid by a pipeline, and stays so.
+    # If a regression's config.json had no problem_type, a pipeline shows the number's sigmoid. The export keeps that.
     says_problem = variable == TEXTS.variable and not (task and problem == REGRESSION and not task.is_named)
     return {**names, **({"problem_type": problem} if says_problem else {})}

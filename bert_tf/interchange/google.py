@@ -1,8 +1,9 @@
 """Weights in TensorFlow's checkpoint format: ours, Google's TF1, NVIDIA's TF1 and TF2, tf-models-official's.
 
 TF1 checkpoints store variables by name, and so do ours. TF2 checkpoints (`tf.train.Checkpoint`) store them by their
-place among Python objects, with an object graph that gives each variable's Keras name. These are the names of NVIDIA's
-TF2 code and of tf-models-official, which have separate axes for heads: query [H, N, D], attention output [N, D, H].
+path through Python objects, with an object graph that gives each variable's Keras name. Known are the Keras names of
+NVIDIA's TF2 code and of tf-models-official. Their layouts have separate axes for attention heads: query [H, N, D],
+attention output [N, D, H].
 """
 
 from __future__ import annotations
@@ -25,28 +26,29 @@ from bert_tf.text.tokenizer import StoredTokenizer
 
 CONFIG_FILE = "bert_config.json"
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-# Parts of the keys of an optimizer's variables; the last one is that of Keras before 2.11.
+# Components of checkpoint keys that mark an optimizer's variables; the last one is used by Keras before 2.11.
 _OPTIMIZERS = {"optimizer", "_optimizer", ".OPTIMIZER_SLOT"}
-# The state of training besides slots, in Google's, NVIDIA's and our checkpoints.
+# Variables of the training's state other than optimizer slots, in Google's, NVIDIA's and our checkpoints.
 _NOT_WEIGHTS = re.compile(
     r"(global|local)_step|batch_finite|(current_)?loss_scale|(good|bad)_steps|beta[12]_power|save_counter"
 )
 
 
 def _is_weight(name: str, shapes: Mapping[str, Any]) -> bool:
-    """False for the state of an optimizer, whose slots are named <variable>/<slot>, such as .../kernel/adam_m."""
+    """False for the state of a training, including optimizer slots <variable>/<slot>, such as .../kernel/adam_m."""
     return not _NOT_WEIGHTS.fullmatch(name) and name.rpartition("/")[0] not in shapes
 
 
 _NSP_LOGITS = re.compile(r"(?:.*/)?(predictions/transform|next_sentence)/logits/(kernel|bias)")
 _NSP_HEAD = {"kernel": "cls/seq_relationship/output_weights", "bias": "cls/seq_relationship/output_bias"}
-# In tf-models-official's BertPretrainerV2 that head has a pooler, and nothing trains the encoder's own; their exports
-# put it in its place, too (copy_pooler_dense_to_encoder).
+# In tf-models-official's BertPretrainerV2 the next-sentence head has a pooler of its own, and nothing trains the
+# encoder's. So the head's is read as the encoder's, as in their exports (copy_pooler_dense_to_encoder).
 _NSP_POOLER = re.compile(r"(?:.*/)?next_sentence/pooler_dense/(kernel|bias)")
 _MASKED_WORD_HEAD = "cls/predictions/transform/dense/kernel"
-# Keras' names of NVIDIA's attention; tf-models-official, whose head has an activation, has moved on from them.
-_NVIDIAS = "/self_attention_output/"
-# Google's name, which Keras' models of others do not have.
+# In a Keras name: shows that NVIDIA's code wrote it. tf-models-official, whose masked-word head has an activation, uses
+# another name today.
+_NVIDIA_ATTENTION = "/self_attention_output/"
+# Google's name. As a Keras name, only this project's encoder has it.
 _OUR_WORD_TABLE = "bert/embeddings/word_embeddings"
 _NO_ACTIVATION = (
     "NVIDIA's TF2 code trains the masked-word head without an activation; the head here has BERT's gelu, so what these "
@@ -63,7 +65,7 @@ def read_checkpoint(prefix: Path) -> Weights:
     stored, folder = open_checkpoint(prefix), prefix.parent
     keras_names: Mapping[str, str] = {}
     if _OBJECT_GRAPH in stored.shapes:
-        graph = stored.read(_OBJECT_GRAPH)  # outside the try, which would report its own error as one of Keras
+        graph = stored.read(_OBJECT_GRAPH)  # not inside the try, which would blame Keras for an unreadable file
         try:
             keras_names = _keras_names(stored, graph)
             stored = _by_keras_names(stored, keras_names)
@@ -73,11 +75,11 @@ def read_checkpoint(prefix: Path) -> Weights:
             ) from None
     if _OUR_WORD_TABLE in keras_names.values():
         raise UserError(
-            f"checkpoint {prefix} was written by Keras from an encoder of this project: load it there by load_weights, "
-            "and write it by the save() of what bert_tf.from_pretrained gave"
+            f"checkpoint {prefix} was written by Keras from an encoder of this project: load it with the encoder's "
+            "load_weights, and write it with the save() of what bert_tf.from_pretrained returned"
         )
     config_file = folder / CONFIG_FILE
-    is_nvidias = any(_NVIDIAS in keras_name for keras_name in keras_names.values())
+    is_nvidias = any(_NVIDIA_ATTENTION in keras_name for keras_name in keras_names.values())
 
     def read(name: str) -> np.ndarray:
         array = stored.read(name)
@@ -96,7 +98,7 @@ def read_checkpoint(prefix: Path) -> Weights:
 
 
 def _keras_names(stored: StoredWeights, graph: Any) -> dict[str, str]:
-    """Keras' names of a TF2 checkpoint's variables, by their keys there."""
+    """The Keras names of a TF2 checkpoint's variables, without an optimizer's, by their keys in the checkpoint."""
     nodes = parse_object_graph(graph).nodes
     return {
         attribute.checkpoint_key: attribute.full_name
@@ -112,7 +114,8 @@ def _by_keras_names(stored: StoredWeights, keras_names: Mapping[str, str]) -> St
     for keras_name in list(keys):
         if match := _NSP_POOLER.fullmatch(keras_name):
             keys[f"bert/pooler/dense/{match[1]}"] = keys.pop(keras_name)
-        # Without the head for masked words these logits are a classifier's or a span head's.
+        # Without a masked-word head, logits of this name are not the next-sentence head's, but a classifier's or a span
+        # head's.
         elif (match := _NSP_LOGITS.fullmatch(keras_name)) and _MASKED_WORD_HEAD in keys:
             keys[_NSP_HEAD[match[2]]] = keys.pop(keras_name)
 

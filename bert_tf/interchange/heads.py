@@ -1,4 +1,4 @@
-"""The heads that tasks put on the encoder: what they compute, and how they are stored here and at Hugging Face."""
+"""The heads of fine-tuned models: what they compute, and how our files and Hugging Face's name their variables."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 
 class Head(NamedTuple):
-    """A linear layer, which a model that was fine-tuned on a task has, and one that was only pre-trained lacks."""
+    """A linear layer on the encoder, which fine-tuned models have and models that were only pre-trained lack."""
 
-    name: str  # as messages call it, and with a hyphen Hugging Face
-    scope: str  # what our names of its variables begin with
-    outputs: Sequence[str]  # what the model computes, by its names in exports
+    name: str  # in messages; with hyphens it is Hugging Face's name of the pipeline
+    scope: str  # the prefix of our names of its variables
+    outputs: Sequence[str]  # the names of the model's outputs in exports
     architecture: str = ""  # the class of transformers that computes the same; "": there is none
-    prefix: str = "classifier"  # what Hugging Face's names begin with, where the class tells which head is meant
-    uses_pooler: bool = True  # reads the pooled first position; else it gives a value for each position
-    has_labels: bool = False  # whether the classes of its outputs have names
+    prefix: str = "classifier"  # of Hugging Face's names of its variables; several classes have the same
+    uses_pooler: bool = True  # reads the pooled first position; else it computes a value for each position
+    has_labels: bool = False  # whether its outputs are classes with names
 
     @property
     def variable(self) -> str:

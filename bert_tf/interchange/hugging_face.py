@@ -30,15 +30,17 @@ CONFIG = "config.json"
 _FETCH_AGAIN = "fetch the model again"
 SAFETENSORS, TORCH = "model.safetensors", "pytorch_model.bin"
 SHARDS = f"{SAFETENSORS}.index.json"
-# Their names of activations -> ours. Their "gelu" is the exact one, Google's is the tanh approximation.
+# Hugging Face's names of activations -> ours. Their "gelu" is exact, Google's (and ours) is the tanh approximation.
 ACTIVATIONS = {"gelu": "gelu_exact", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}
-_OURS = {
+_OUR_NAMES = {
     "cls.predictions.decoder.bias": "cls/predictions/output_bias",
     "cls.predictions.bias": "cls/predictions/output_bias",
     "cls.seq_relationship.weight": "cls/seq_relationship/output_weights",
     "cls.seq_relationship.bias": "cls/seq_relationship/output_bias",
 }
-_THEIRS = {ours: theirs for names in (_OURS, *(head.names for head in HEADS)) for theirs, ours in names.items()}
+_THEIR_NAMES = {
+    ours: theirs for names in (_OUR_NAMES, *(head.names for head in HEADS)) for theirs, ours in names.items()
+}
 _TYPE_TABLE = "bert/embeddings/token_type_embeddings"
 _WORD_TABLE, _DECODER = "bert/embeddings/word_embeddings", "cls.predictions.decoder.weight"
 # Constants, and the masked-word head's copy of the word table (`_check_tied`).
@@ -46,9 +48,9 @@ _IGNORED = re.compile(rf"(bert\.)?embeddings\.(position_ids|token_type_ids)|{re.
 
 
 def to_their_name(name: str) -> str:
-    """Hugging Face's name (in a model with a head) of our variable `name`."""
-    if name in _THEIRS:
-        return _THEIRS[name]
+    """Hugging Face's name of our variable `name`, in a model with a head."""
+    if name in _THEIR_NAMES:
+        return _THEIR_NAMES[name]
     theirs = re.sub(r"\.layer_(\d+)\.", r".layer.\1.", name.replace("/", "."))
     if theirs.endswith("_embeddings"):
         return f"{theirs}.weight"
@@ -56,10 +58,10 @@ def to_their_name(name: str) -> str:
 
 
 def to_our_name(name: str) -> str:
-    """Our name of a parameter of Hugging Face's encoder or pre-training heads, which may lack the prefix ``bert.`` and
-    may have ``gamma`` and ``beta`` as in old files. Any other gets a name that no variable of ours has."""
-    if name in _OURS:
-        return _OURS[name]
+    """Our name of a parameter of Hugging Face's encoder or pre-training heads. `name` may lack the prefix ``bert.``,
+    and may have ``gamma`` and ``beta`` as in old files. Other parameters get a name that no variable of ours has."""
+    if name in _OUR_NAMES:
+        return _OUR_NAMES[name]
     if re.match(r"(embeddings|encoder|pooler)\.", name):
         name = f"bert.{name}"
     ours = re.sub(r"\.layer\.(\d+)\.", r".layer_\1.", name)
@@ -73,8 +75,7 @@ def is_transposed(name: str) -> bool:
     return name.endswith("/kernel")
 
 
-# Fields of ``config.json`` with the values with which our encoder computes the same; the first is that of a field which
-# is not there.
+# Fields of ``config.json``, and their values with which our encoder computes the same; the first is the default.
 _ALLOWED: dict[str, Sequence[Any]] = {
     "model_type": ["bert"],
     "position_embedding_type": ["absolute"],
@@ -86,20 +87,20 @@ _ALLOWED: dict[str, Sequence[Any]] = {
 
 
 def read_config(path: Path) -> BertConfig:
-    """The configuration in Hugging Face's ``config.json``; fields without a meaning for the encoder are ignored.
+    """The configuration in Hugging Face's ``config.json``; fields that do not concern the encoder are ignored.
 
     Raises:
       UserError: it is not BERT's, or has a setting with which our encoder would compute something different.
     """
     values = read_json_object(path, "name a folder with a model of Hugging Face's")
     allowed = {
-        **{name: values.get(name, known[0]) in known for name, known in _ALLOWED.items()},
+        **{name: values.get(name, supported[0]) in supported for name, supported in _ALLOWED.items()},
         "architectures": all(str(name).startswith("Bert") for name in _list(values.get("architectures"))),
         "auto_map": not any(str(name).startswith("AutoModel") for name in _list(values.get("auto_map"))),
     }
-    if other := next((name for name, is_allowed in allowed.items() if not is_allowed), ""):
-        rule = f", and must be {' or '.join(map(repr, _ALLOWED[other]))}" if other in _ALLOWED else ""
-        fault = f"{path}: {other} is {values[other]!r:.120}{rule}"
+    if wrong := next((name for name, is_allowed in allowed.items() if not is_allowed), ""):
+        rule = f", and must be {' or '.join(map(repr, _ALLOWED[wrong]))}" if wrong in _ALLOWED else ""
+        fault = f"{path}: {wrong} is {values[wrong]!r:.120}{rule}"
         raise UserError(f"{fault}: the encoder here is BERT's own; name another model")
     sizes = {field.name: values[field.name] for field in dataclasses.fields(BertConfig) if field.name in values}
     activation = ACTIVATIONS[values.get("hidden_act", "gelu")]
@@ -110,7 +111,7 @@ def read_config(path: Path) -> BertConfig:
 
 
 def _list(value: Any) -> list[Any]:
-    """The elements or keys of a JSON value; a single one that is neither list nor object."""
+    """The elements of a JSON list, or the keys of an object; [] for null, else a list of the value itself."""
     return [] if value is None else list(value) if isinstance(value, (list, dict)) else [value]
 
 
@@ -120,7 +121,7 @@ def is_folder(folder: Path) -> bool:
 
 
 def weight_file(folder: Path) -> Path | None:
-    """The file with a folder's weights, or that which names several; None if there is none."""
+    """The file with a folder's weights, or the index of several such files; None if there is neither."""
     return next((folder / name for name in (SAFETENSORS, SHARDS, TORCH) if (folder / name).is_file()), None)
 
 
@@ -139,24 +140,25 @@ def read_folder(folder: Path) -> Weights:
     """The weights in a Hugging Face folder, with its configuration and tokenizer.
 
     Raises:
-      UserError: no BERT model, a damaged or missing file, a head of a class that is not said, or a
-        ``pytorch_model.bin`` where PyTorch is not installed.
+      UserError: no BERT model, a damaged or missing file, a head that several classes have if `architectures` does not
+        say which, or a ``pytorch_model.bin`` where PyTorch is not installed.
     """
     config_file, path = folder / CONFIG, weight_file(folder)
     assert path
-    config, described = read_config(config_file), read_json_object(config_file, _FETCH_AGAIN)
-    architectures, tensors = tuple(map(str, _list(described.get("architectures")))), _open_file(path)
+    config, config_json = read_config(config_file), read_json_object(config_file, _FETCH_AGAIN)
+    architectures, tensors = tuple(map(str, _list(config_json.get("architectures")))), _open_file(path)
     heads = [head for head in HEADS if not architectures or head.architecture in architectures]
-    of_heads = {theirs: ours for head in heads for theirs, ours in head.names.items()}
+    head_names = {theirs: ours for head in heads for theirs, ours in head.names.items()}
     classifier = f"{TEXTS.prefix}.weight"
     classes = [head.architecture for head in heads if classifier in tensors and classifier in head.names]
     if len(classes) > 1:
         fault = f"architectures must say of which class {classifier} is the head"
-        raise UserError(f"{config_file}: {fault}; put the one of the model there: {' or '.join(classes)}")
-    names: dict[str, list[str]] = {}  # our name -> theirs of the same variable: in some files an old and a new one
+        raise UserError(f"{config_file}: {fault}; put the model's class there: {' or '.join(classes)}")
+    # Our name -> Hugging Face's names: in some files a variable has an old and a new one.
+    names: dict[str, list[str]] = {}
     for theirs in tensors:
         if not _IGNORED.fullmatch(theirs):
-            names.setdefault(of_heads.get(theirs, to_our_name(theirs)), []).append(theirs)
+            names.setdefault(head_names.get(theirs, to_our_name(theirs)), []).append(theirs)
 
     has_one_type = config.type_vocab_size > 1 and not gives_token_types(folder)
     one_type = f"{folder}: its tokenizer gives no token types, so both texts of a pair are of the first type"
@@ -164,25 +166,25 @@ def read_folder(folder: Path) -> Weights:
     def read(name: str) -> np.ndarray:
         if name.startswith("cls/predictions/"):
             check_tied()
-        first, *others = names[name]
+        first, *synonyms = names[name]
         array = tensors[first].read()
-        for other in others:
-            if not np.array_equal(array, tensors[other].read()):
-                fault = f"{first} and {other} are names of the same parameter, but differ"
+        for synonym in synonyms:
+            if not np.array_equal(array, tensors[synonym].read()):
+                fault = f"{first} and {synonym} are names of the same parameter, but differ"
                 raise UserError(f"{path}: {fault}; remove the one that the model was not trained with")
         if name == _TYPE_TABLE and has_one_type:
-            array = np.repeat(array[:1], len(array), axis=0)  # here the second text of a pair has the second row
+            array = np.repeat(array[:1], len(array), axis=0)  # our rows give the second text of a pair the second type
         return array.T if is_transposed(name) else array
 
     @functools.cache
     def check_tied() -> None:
-        """The masked-word head must multiply by the word table, as ours and Google's do."""
-        is_tied = described.get("tie_word_embeddings", True) is True
+        """Raises `UserError` if the masked-word head does not multiply by the word table, as ours and Google's do."""
+        is_tied = config_json.get("tie_word_embeddings", True) is True
         if not is_tied or (_DECODER in tensors and not np.array_equal(tensors[_DECODER].read(), read(_WORD_TABLE))):
             raise UserError(
-                f"{folder}: the masked-word head there has a table of its own (tie_word_embeddings in {CONFIG}, or "
-                f"another {_DECODER}), the one here uses the word embeddings; fine-tune the encoder, or pre-train from "
-                "another model"
+                f"{folder}: its masked-word head has a table of its own (tie_word_embeddings in {CONFIG}, or a "
+                f"{_DECODER} unlike the word embeddings), but the head here uses the word embeddings; fine-tune the "
+                "encoder, or pre-train from another model"
             )
 
     shapes = {name: tensors[theirs[0]].shape for name, theirs in names.items()}
@@ -206,7 +208,7 @@ def _open_file(path: Path) -> dict[str, Stored]:
 
 
 def _open_shards(path: Path) -> dict[str, Stored]:
-    """The tensors in the files beside an index that it names. Raises: UserError if some are in none of these."""
+    """The tensors in the files that the index `path` names. Raises: UserError if tensors that it names are missing."""
     file_of_tensor = read_json_object(path, _FETCH_AGAIN).get("weight_map")
     if not isinstance(file_of_tensor, dict) or not file_of_tensor:
         raise UserError(f"{path} names no tensors in weight_map; {_FETCH_AGAIN}")
@@ -237,14 +239,14 @@ def _open_torch_file(path: Path) -> dict[str, Stored]:
     check_file(path, _FETCH_AGAIN)
     save_again = f"have the model saved as {SAFETENSORS} (save_pretrained of transformers does)"
     try:
-        import torch  # which only these files need
+        import torch  # needed only for these files
     except ImportError:
         raise UserError(f"{path} can only be read by PyTorch: 'pip install torch', or {save_again}") from None
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-        tensors = {str(name): value.detach() for name, value in content.items()}  # which only tensors have
+        tensors = {str(name): value.detach() for name, value in content.items()}  # fails unless all are tensors
     except Exception as error:  # a damaged pickle may raise anything
-        reason = first_line(error).partition(". ")[0]  # PyTorch goes on with advice that would run what is in the file
+        reason = first_line(error).partition(". ")[0]  # without PyTorch's advice, which would run code in the file
         fault = f"{path} cannot be read ({reason}): it is damaged, or holds more than tensors"
         raise UserError(f"{fault}; fetch it again, or {save_again}") from None
 

@@ -25,20 +25,20 @@ from bert_tf.text.vocabulary import SETTINGS, VOCABULARY, Tokenizer, check_vocab
 
 _INDEX = ".index"
 _NO_MODEL = (
-    f"no model is there; name a run folder (phase_2 in that of a pre-training), a folder with {PREFIX}{_INDEX} or the "
-    f"path up to and with '.ckpt', or a folder of Hugging Face's with {hugging_face.CONFIG}, of which "
-    f"{google.CONFIG_FILE} can be a copy, and {hugging_face.SAFETENSORS}, {hugging_face.SHARDS} with the files that it "
-    f"names, or {hugging_face.TORCH}; unpack an archive"
+    f"no model is there; name a run folder (of a pre-training its phase_2), a folder with {PREFIX}{_INDEX} or the path "
+    f"up to and with '.ckpt', or a Hugging Face folder with {hugging_face.CONFIG} (a copy of {google.CONFIG_FILE} can "
+    f"serve as one) and {hugging_face.SAFETENSORS}, {hugging_face.SHARDS} with the files that it names, or "
+    f"{hugging_face.TORCH}; unpack an archive"
 )
-# Files of transformers' that are not read here, with the argument by which it reads them.
-_SAVED_OTHERWISE = {
+# Weight files of transformers that are not supported, with the argument of from_pretrained that reads them.
+_UNSUPPORTED_FILES = {
     f"{hugging_face.TORCH}.index.json": "",
     "tf_model.h5": ", from_tf=True",
     "flax_model.msgpack": ", from_flax=True",
 }
 _HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?")
 _RESERVED = re.compile(r"\[unused\d+\]")
-# Fields of a configuration, and where each shows in the weights: a variable, and which of its sizes.
+# Fields of a configuration, and where the weights show each: a variable, and the axis of that size.
 _SIZES = {
     "vocab_size": ("bert/embeddings/word_embeddings", 0),
     "hidden_size": ("bert/embeddings/word_embeddings", 1),
@@ -55,7 +55,7 @@ def find_weights(path: str | Path, argument: str = "--init_checkpoint") -> Weigh
     of ours, or what Google and NVIDIA publish), the prefix of a checkpoint, or a folder with a Hugging Face model.
 
     Raises:
-      UserError: there is nothing of the kind, or it is damaged or of another architecture.
+      UserError: there are no such weights, or they are damaged or of another architecture.
     """
     path = Path(path)
     try:
@@ -72,15 +72,15 @@ def find_weights(path: str | Path, argument: str = "--init_checkpoint") -> Weigh
 
 
 def _prefix_at(path: Path) -> Path:
-    """The prefix of the TensorFlow checkpoint at `path`: the path itself, or in a folder the one with Google's name if
-    there is one, else the only one."""
+    """The prefix of the TensorFlow checkpoint at `path`: the path itself, or for a folder the prefix with Google's name
+    in it, or without that the only one in it."""
     is_folder = path.is_dir()
     if not is_folder and Path(f"{path}{_INDEX}").is_file():
         return path
     prefixes = [file.with_suffix("") for file in sorted((path if is_folder else path.parent).glob(f"*{_INDEX}"))]
-    usual = [prefix for prefix in prefixes if prefix.name == PREFIX] or prefixes
-    if is_folder and len(usual) == 1:
-        return usual[0]
+    candidates = [prefix for prefix in prefixes if prefix.name == PREFIX] or prefixes
+    if is_folder and len(candidates) == 1:
+        return candidates[0]
     if not prefixes:
         is_in_model = path.is_file() and hugging_face.is_folder(path.parent)
         raise UserError(f"is a file of a model; name its folder, {path.parent}" if is_in_model else _no_model(path))
@@ -92,12 +92,12 @@ def _prefix_at(path: Path) -> Path:
 
 
 def _no_model(path: Path) -> str:
-    """What is at a path where there is nothing to read, and what to name."""
-    for name, argument in _SAVED_OTHERWISE.items():
+    """A message for a path with nothing that can be read: what is there instead, and what to name."""
+    for name, argument in _UNSUPPORTED_FILES.items():
         if (path / name).is_file():
             load = f"its class's from_pretrained({str(path)!r}{argument})"
-            saved = f"have transformers save the model as {hugging_face.SAFETENSORS}"
-            return f"{name} is not read here; {saved} ({load}.save_pretrained(FOLDER)), and name that folder"
+            remedy = f"have transformers save the model as {hugging_face.SAFETENSORS}"
+            return f"{name} is not read here; {remedy} ({load}.save_pretrained(FOLDER)), and name that folder"
     if snapshots := sorted(path.glob(f"snapshots/*/{hugging_face.CONFIG}")):
         names = " or ".join(str(file.parent) for file in snapshots)
         return f"is the cache of a model of Hugging Face's hub; name {names}"
@@ -106,12 +106,12 @@ def _no_model(path: Path) -> str:
         return f"no model is in that folder itself; name one in it: {' or '.join(map(str, inside[-3:]))}"
     if not path.exists() and _HUB_NAME.fullmatch(str(path)):
         fetch = f"must be fetched first (huggingface-cli download {path} --local-dir FOLDER)"
-        return f"there is no such folder; a model of Hugging Face's hub {fetch}, and that folder named"
+        return f"there is no such folder; a model of Hugging Face's hub {fetch}; then name that folder"
     return _NO_MODEL
 
 
 def _best_of_run(folder: Path) -> Weights:
-    """The weights that stand for a run (`CheckpointFolder.best_sound`); that others are damaged is a warning."""
+    """The weights that stand for a run (`CheckpointFolder.best_sound`); damage to preferred ones is a warning."""
     best, complaints = CheckpointFolder(folder / "checkpoints", keep=1, vocab_size=0, companions={}).best_sound()
     if best is None:
         reason = "; ".join(complaints) or "no checkpoint has been saved there yet"
@@ -121,13 +121,13 @@ def _best_of_run(folder: Path) -> Weights:
 
 
 def _missing(file: Path | None, flag: str) -> UserError:
-    """The error where neither a flag nor the weights' folder gives a file; None: there are no weights."""
+    """The error if neither `flag` nor the weights' folder gives a file. `file`: its path there; None: no weights."""
     reason = f"{file} does not exist" if file else "no --init_checkpoint is given"
     return UserError(f"{flag} is required, as {reason}{'; put that file there, or name it' * bool(file)}")
 
 
 def choose_config(bert_config_file: str | None, weights: Weights | None) -> BertConfig:
-    """The model's configuration: that of the file (Google's or Hugging Face's) if given, else that beside the weights.
+    """The model's configuration: that in `bert_config_file` (Google's or Hugging Face's), else that beside the weights.
 
     Raises:
       UserError: there is neither, the file does not describe a BERT, or the weights have other sizes.
@@ -144,7 +144,7 @@ def choose_config(bert_config_file: str | None, weights: Weights | None) -> Bert
 
 
 def own_config(weights: Weights) -> BertConfig:
-    """The configuration beside the weights, for those that take no other. Raises: UserError as `choose_config`."""
+    """The configuration beside the weights, for callers that accept no other. Raises: UserError as `choose_config`."""
     if weights.config is None:
         raise UserError(f"{weights.config_file} does not exist; put the model's configuration there")
     _check_sizes(weights.config, weights.config_file, weights)
@@ -152,7 +152,7 @@ def own_config(weights: Weights) -> BertConfig:
 
 
 def _check_sizes(config: BertConfig, path: Path, weights: Weights) -> None:
-    """Raises: UserError if the configuration, which is that of `path`, says other sizes than the weights have."""
+    """Raises: UserError if the weights have other sizes than the configuration, which was read from `path`."""
     for field, (name, axis) in _SIZES.items():
         shape = weights.shapes.get(name)
         if shape is not None and shape[axis : axis + 1] != [getattr(config, field)]:
@@ -163,7 +163,7 @@ def _check_sizes(config: BertConfig, path: Path, weights: Weights) -> None:
 
 
 def choose_vocabulary(vocab_file: str | Path | None, weights: Weights | None) -> Path:
-    """The model's vocabulary: `vocab_file`, else that beside the weights. Raises `UserError` if there is neither."""
+    """The vocabulary file: `vocab_file`, else that beside the weights. Raises `UserError` if there is neither."""
     if vocab_file:
         check_file(Path(vocab_file), "give the model's vocab.txt with --vocab_file")
         return Path(vocab_file)
@@ -184,31 +184,32 @@ def choose_tokenizer(
     tokenizer, assumed = open_vocab_file(path, flags, bool(weights and weights.tokenizer.is_hugging_face))
     is_beside_weights = weights is not None and path.parent.resolve() == weights.tokenizer.folder.resolve()
     check_vocabulary_size(tokenizer.vocab_size, config.vocab_size, path, is_beside_weights)
-    unlike_own = "" if weights is None or is_beside_weights else _unlike_own(tokenizer, path, weights.tokenizer)
-    return tokenizer, "\n".join(filter(None, (assumed, unlike_own)))
+    warning = "" if weights is None or is_beside_weights else _compare_with_stored(tokenizer, path, weights.tokenizer)
+    return tokenizer, "\n".join(filter(None, (assumed, warning)))
 
 
-def _unlike_own(tokenizer: Tokenizer, path: Path, stored: StoredTokenizer) -> str:
-    """A warning if the tokenizer, that of `path`, has other tokens or casing than the one beside the weights, or "".
+def _compare_with_stored(tokenizer: Tokenizer, path: Path, stored: StoredTokenizer) -> str:
+    """A warning if the tokenizer of `path` has other tokens or casing than the one beside the weights, or "".
 
-    Tokens in place of reserved ones, or behind the last, are no others: so words are added to a model.
+    Tokens that replace reserved ones, or follow the last one, do not count: that is how words are added to a model.
     """
     if stored.vocab_file is None:
         return ""
     try:
         pieces = open_stored(stored)[0].inv_vocab if stored.needs_library else load_pieces(stored.vocab_file)
-    except UserError:  # which may be why another one is named
+    except UserError:  # it is damaged or not supported, which may be why the user names another
         return ""
-    others = [
-        (number, piece, other)
-        for number, (piece, other) in enumerate(zip(tokenizer.inv_vocab, pieces))
-        if piece != other and piece and other and not _RESERVED.fullmatch(other)
+    differences = [
+        (number, piece, stored_piece)
+        for number, (piece, stored_piece) in enumerate(zip(tokenizer.inv_vocab, pieces))
+        if piece != stored_piece and piece and stored_piece and not _RESERVED.fullmatch(stored_piece)
     ]
     fault = ""
-    if others:
-        number, piece, other = others[0]
-        given, theirs = contrast(piece, other)
-        fault = f"{len(others):,} tokens are others than in {stored.vocab_file}: {number} is {given}, {theirs} there"
+    if differences:
+        number, *both_pieces = differences[0]
+        piece, stored_piece = contrast(*both_pieces)
+        others = f"{len(differences):,} tokens are others than in {stored.vocab_file}"
+        fault = f"{others}: {number} is {piece}, {stored_piece} there"
     elif stored.casing not in (None, tokenizer.casing):
         fault = f"its text has {tokenizer.casing}, that of {stored.folder} {stored.casing}"
     advice = "a model knows only the tokens that it was trained with: leave --vocab_file out"
@@ -219,7 +220,7 @@ def check_same_tokenizer(weights: Weights, files: Mapping[str, str]) -> None:
     """Raises `UserError` if the tokenizer beside the weights does not match that of the records, if both are known.
 
     Args:
-      files: those of the records' tokenizer.
+      files: the texts of the files of the records' tokenizer, by name; {} if it is not known.
     """
     if files and weights.tokenizer.vocab_file and (difference := _difference(weights.tokenizer, files)):
         vocab_file = original_vocabulary(weights.tokenizer.folder)
@@ -230,47 +231,47 @@ def check_same_tokenizer(weights: Weights, files: Mapping[str, str]) -> None:
 
 
 def _difference(stored: StoredTokenizer, files: Mapping[str, str]) -> str:
-    """How a model's tokenizer differs from the records', whose `files` are given; "" if it does not."""
+    """How a model's tokenizer differs from the records', which has these `files`; "" if it does not."""
     assert stored.vocab_file
     recorded = json.loads(files.get(SETTINGS, "{}"))
     casing = Casing(*(recorded[flag] for flag in CasingFlags._fields)) if recorded else None
-    pipeline: str | None = None  # not BERT's own
+    pipeline: str | None = None  # of the model's tokenizer, if it does not follow BERT's own rules
     if stored.needs_library:
         tokenizer, assumed = open_stored(stored)
-        pieces, their_casing = tokenizer.inv_vocab, None if assumed else tokenizer.casing
+        pieces, model_casing = tokenizer.inv_vocab, None if assumed else tokenizer.casing
         if isinstance(tokenizer, HuggingFaceTokenizer) and not tokenizer.is_google_wordpiece(
             casing or tokenizer.casing
         ):
             pipeline = tokenizer.pipeline_json()
-    else:  # these may be a SentencePiece model's, too
-        pieces, their_casing = load_pieces(stored.vocab_file), stored.casing
-    ours = files[VOCABULARY].split("\n")[:-1]
-    for number, (piece, other) in enumerate(itertools.zip_longest(pieces, ours, fillvalue="")):
-        if piece != other:
-            in_weights, in_records = contrast(piece, other)
-            return f"has another vocabulary than the records: piece {number} is {in_weights}, {in_records} in theirs"
-    if None not in (their_casing, casing) and their_casing != casing:
-        return f"was trained on text with {their_casing}, the records were made with {casing}"
+    else:  # the pieces may be a SentencePiece model's, too
+        pieces, model_casing = load_pieces(stored.vocab_file), stored.casing
+    record_pieces = files[VOCABULARY].split("\n")[:-1]
+    for number, (piece, record_piece) in enumerate(itertools.zip_longest(pieces, record_pieces, fillvalue="")):
+        if piece != record_piece:
+            in_model, in_records = contrast(piece, record_piece)
+            return f"has another vocabulary than the records: piece {number} is {in_model}, {in_records} in theirs"
+    if None not in (model_casing, casing) and model_casing != casing:
+        return f"was trained on text with {model_casing}, the records were made with {casing}"
     if pipeline and not cut_alike(pipeline, files.get(TOKENIZER)):
         return f"has a {TOKENIZER} that gives other tokens than the records' tokenizer"
     return ""
 
 
-def computed_otherwise(weights: Weights, config: BertConfig) -> list[str]:
-    """In what a model with this configuration, which may not be the one beside the weights, computes other than the
-    model they were trained in, although all shapes are the same.
+def computation_differences(weights: Weights, config: BertConfig) -> list[str]:
+    """Lines about fields of `config` with which a model computes something else than the model that the weights were
+    trained in, by the configuration beside them, although all shapes are the same.
 
-    Raises: UserError if it has another number of heads.
+    Raises: UserError if the number of attention heads is another.
     """
-    theirs = weights.config or config
-    if theirs.num_attention_heads != config.num_attention_heads:
-        heads = f"num_attention_heads={theirs.num_attention_heads}, the model has {config.num_attention_heads}"
+    trained = weights.config or config
+    if trained.num_attention_heads != config.num_attention_heads:
+        heads = f"num_attention_heads={trained.num_attention_heads}, the model has {config.num_attention_heads}"
         raise UserError(f"{weights.source} was trained with {heads}; take the configuration beside it")
-    fields = ((field, getattr(theirs, field), getattr(config, field)) for field in ("hidden_act", "layer_norm_eps"))
+    fields = ((field, getattr(trained, field), getattr(config, field)) for field in ("hidden_act", "layer_norm_eps"))
     return [
-        f"{weights.source} was trained with {field}={trained_with}, the model computes {computed}"
-        for field, trained_with, computed in fields
-        if trained_with != computed
+        f"{weights.source} was trained with {field}={trained_value}, the model computes {value}"
+        for field, trained_value, value in fields
+        if trained_value != value
     ]
 
 
@@ -282,11 +283,11 @@ def initialise_from(
     tokenizer_files: Mapping[str, str] | None = None,
     allow_missing: bool = False,
 ) -> None:
-    """Loads the variables that the weights and the model share, and reports the others. None: they stay random.
+    """Loads the variables that the weights and the model share, and reports the others; with None all stay random.
 
     Args:
-      tokenizer_files: those of the tokenizer that the data was made with.
-      allow_missing: whether the encoder's variables, too, may be missing or others than the model's.
+      tokenizer_files: the texts, by file name, of the tokenizer that the data was made with.
+      allow_missing: whether the weights may lack variables of the encoder, too, or have others than the model's.
 
     Raises:
       UserError: the weights have other shapes, another number of heads, another tokenizer or another encoder, or share
@@ -296,7 +297,7 @@ def initialise_from(
         telemetry.note("starting from random weights" + allow_missing * ": --allow_missing_weights has no effect")
         return
     check_same_tokenizer(weights, tokenizer_files or {})
-    differences = computed_otherwise(weights, model.config)
+    differences = computation_differences(weights, model.config)
     for warning in weights.warnings:
         telemetry.warning(warning)
     for difference in differences:
@@ -304,20 +305,20 @@ def initialise_from(
             f"{difference}: a small difference, which training makes up for; the configuration beside the weights has "
             "none"
         )
-    named = named_variables(model.variables)
+    variables = named_variables(model.variables)
     if not allow_missing:
         check_encoder(
             weights,
-            named,
-            "name a checkpoint of this model, or start all the same, with what is missing left random and what is not "
-            "known left out, with --allow_missing_weights",
+            variables,
+            "name a checkpoint of this model, or pass --allow_missing_weights to start all the same, with missing "
+            "variables left random and unknown ones left out",
         )
     loaded, missing, unused = load_weights(weights, model.variables, model.config.vocab_size)
     if not loaded:
         contents = f"{enumerate_names(unused)}; name a BERT checkpoint"
         raise UserError(f"--init_checkpoint={weights.source} holds none of the model's variables, but {contents}")
     telemetry.note(f"starting from {weights.source}: {len(loaded)} variables loaded")
-    shapes = {**weights.shapes, **{name: list(variable.shape) for name, variable in named.items()}}
+    shapes = {**weights.shapes, **{name: list(variable.shape) for name, variable in variables.items()}}
     for state, names in (
         ("not in the checkpoint, left as initialised", missing),
         ("in the checkpoint, not used", unused),

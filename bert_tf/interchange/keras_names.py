@@ -1,6 +1,6 @@
-"""Names of variables in NVIDIA's TF2 code and in tf-models-official, as ours.
+"""Translates the names of variables in NVIDIA's TF2 code and in tf-models-official to ours.
 
-Imports nothing that an environment of theirs lacks: the benchmark beside NVIDIA's code calls this there.
+Imports nothing that NVIDIA's environment lacks, since the benchmark beside NVIDIA's code imports this module in it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _KERAS_NAMES = {
     rf"{_LAYER}/self_attention_layer_norm/(gamma|beta)": rf"{_OUR_LAYER}/attention/output/LayerNorm/\2",
     rf"{_LAYER}/(intermediate|output)/(kernel|bias)": rf"{_OUR_LAYER}/\2/dense/\3",
     rf"{_LAYER}/output_layer_norm/(gamma|beta)": rf"{_OUR_LAYER}/output/LayerNorm/\2",
-    rf"{_LAYER}/(.+)": rf"{_OUR_LAYER}/\2",  # what our layers do not have keeps its name, but as one of the encoder's
+    rf"{_LAYER}/(.+)": rf"{_OUR_LAYER}/\2",  # unknown ones keep their name, in the encoder's layer
     r"pooler_transform/(kernel|bias)": r"bert/pooler/dense/\1",
     r"cls/predictions/transform/(dense|LayerNorm)/(\w+)": r"cls/predictions/transform/\1/\2",
     r"cls/predictions/output_bias/bias": "cls/predictions/output_bias",
@@ -27,8 +27,8 @@ _KERAS_NAMES = {
 
 
 def to_our_name(keras_name: str) -> str:
-    """Our name of a variable of NVIDIA's TF2 code or tf-models-official; the name itself if there is none, but without
-    ``bert/``, which there is the whole model, with its heads, and here the encoder."""
+    """Our name of a variable of NVIDIA's TF2 code or tf-models-official. If we have none, the name itself, but without
+    ``bert/``, by which their names mean the whole model with its heads, and ours only the encoder."""
     for pattern, ours in _KERAS_NAMES.items():
         match = re.fullmatch(rf"(?:.*/)?{pattern}", keras_name)
         if match:

@@ -1,4 +1,4 @@
-"""What a classifier's outputs mean: ``task.json`` says it beside our weights, ``config.json`` beside Hugging Face's."""
+"""What a classifier's outputs mean, by ``task.json`` beside our weights or ``config.json`` beside Hugging Face's."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ _CORRECT_IT = "correct it, or use another checkpoint"
 
 
 class TrainedTask(NamedTuple):
-    file: Path  # that says so
+    """The task that a classifier was trained on."""
+
+    file: Path  # the file that says so
     name: str | None
-    problem: str  # REGRESSION, CLASSES, or another, which no task here is
+    problem: str  # REGRESSION, CLASSES, or another that is not supported
     labels: tuple[str, ...]  # in the order of the outputs
     is_named: bool  # False: the file does not say what the outputs mean; then the labels are LABEL_0, LABEL_1...
     text_columns: Sequence[str] | None
@@ -34,14 +36,13 @@ class TrainedTask(NamedTuple):
 
 
 def read_task(weights: Weights, variable: str = "output_weights") -> TrainedTask | None:
-    """The task that a classifier was trained on; None if there is no file beside its weights that says it.
+    """The task that a classifier was trained on; None if no file beside the weights says it.
 
     Args:
       variable: the classifier's matrix.
 
     Raises:
-      UserError: the file is damaged or contradicts itself, or it does not name as many labels as the weights have
-        classes.
+      UserError: the file is damaged or contradicts itself, or the weights have another number of classes than it says.
     """
     num_classes = (weights.shapes.get(variable) or [0])[0]
     if weights.config_file.name == CONFIG:
@@ -51,10 +52,10 @@ def read_task(weights: Weights, variable: str = "output_weights") -> TrainedTask
     else:
         return None
     if len(task.labels) != num_classes:
-        raise _wrong(task.file, f"names {len(task.labels)} labels, the weights have {num_classes} classes")
+        raise _task_error(task.file, f"names {len(task.labels)} labels, the weights have {num_classes} classes")
     for label in task.labels:
         if fault := fault_of_label(label):
-            raise _wrong(task.file, f"has the label {label!r:.80}: {fault}")
+            raise _task_error(task.file, f"has the label {label!r:.80}: {fault}")
     return task
 
 
@@ -66,32 +67,32 @@ def _read_task_file(file: Path, num_classes: int) -> TrainedTask:
         file,
         task.get("task_name"),
         problem=problem,
-        labels=labels or numbered(num_classes),
+        labels=labels or numbered_labels(num_classes),
         is_named=bool(labels) or problem == REGRESSION,
         text_columns=task.get("text_columns"),
     )
 
 
 def no_labels(weights: Weights) -> UserError:
-    """The error where `read_task` finds nothing, and no labels are known."""
+    """The error if the labels must be known, and `read_task` finds none."""
     return UserError(f"{weights.folder / TASK_FILE}, with the model's labels, does not exist; use another checkpoint")
 
 
-def _wrong(file: Path, fault: str) -> UserError:
+def _task_error(file: Path, fault: str) -> UserError:
     return UserError(f"{file}: {fault}; {_CORRECT_IT}")
 
 
-def numbered(num_classes: int) -> tuple[str, ...]:
-    """What Hugging Face calls classes without names."""
+def numbered_labels(num_classes: int) -> tuple[str, ...]:
+    """Hugging Face's labels for classes without names."""
     return tuple(f"LABEL_{number}" for number in range(num_classes))
 
 
 def _read_config(file: Path, num_classes: int) -> TrainedTask:
-    """Like `transformers`, by ``id2label``."""
+    """The task by ``id2label`` and ``problem_type``, read as `transformers` reads them."""
     values = read_json_object(file, _CORRECT_IT)
-    labels = _in_order(file, values.get("id2label") or {}) or numbered(num_classes)
+    labels = _in_order(file, values.get("id2label") or {}) or numbered_labels(num_classes)
     problem = values.get("problem_type") or None
-    is_named = bool(problem) if num_classes == 1 else labels != numbered(len(labels))
+    is_named = bool(problem) if num_classes == 1 else labels != numbered_labels(len(labels))
     return TrainedTask(
         file,
         values.get("finetuning_task"),
@@ -103,27 +104,27 @@ def _read_config(file: Path, num_classes: int) -> TrainedTask:
 
 
 def _in_order(file: Path, mapping: Any) -> tuple[str, ...]:
-    """The labels of ``id2label`` in the order of their numbers."""
+    """The labels of ``id2label`` in the order of their numbers. Raises: UserError if one is missing or repeated."""
     ordered = [mapping.get(str(number)) for number in range(len(mapping))] if isinstance(mapping, dict) else [None]
     if not all(isinstance(label, (str, int)) for label in ordered) or len({*ordered}) < len(ordered):
-        raise _wrong(file, f"id2label={mapping!r:.200}: must give each number from 0 on a label of its own")
+        raise _task_error(file, f"id2label={mapping!r:.200}: must give each number from 0 on a label of its own")
     return tuple(map(str, ordered))
 
 
-def plain(label: str) -> str:
-    """The label without case, and without the hyphens, underscores and spaces between its letters."""
+def _normalize_label(label: str) -> str:
+    """The label in lower case, without the hyphens, underscores and spaces between its letters."""
     return re.sub(r"(?<=[^\W\d_])[-_\s]+(?=[^\W\d_])", "", label).casefold()
 
 
 def in_trained_order(trained: Sequence[str], labels: Sequence[str], names: Sequence[str]) -> tuple[str, ...] | None:
-    """`labels` in the order of `trained`; None if the two are not the same labels, also when compared by `plain`.
+    """`labels` in the order of `trained`; None if the two differ also when compared by `_normalize_label`.
 
     Args:
-      names: other names of the `labels`, in their order, by which they may be called in `trained`.
+      names: other names of the `labels`, in their order, which `trained` may have instead.
     """
-    for known in (labels, names):
-        by_plain = {plain(name): label for name, label in zip(known, labels)}
-        ordered = [by_plain.get(plain(label), "") for label in trained]
-        if len(by_plain) == len(labels) and sorted(ordered) == sorted(labels):
+    for names_of_labels in (labels, names):
+        label_by_name = {_normalize_label(name): label for name, label in zip(names_of_labels, labels)}
+        ordered = [label_by_name.get(_normalize_label(label), "") for label in trained]
+        if len(label_by_name) == len(labels) and sorted(ordered) == sorted(labels):
             return tuple(ordered)
     return tuple(trained) if sorted(trained) == sorted(labels) else None

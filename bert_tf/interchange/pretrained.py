@@ -29,19 +29,19 @@ class Pretrained(NamedTuple):
         """The encoder's input: ``[CLS] text [SEP]`` for each text, truncated or padded to `max_seq_length`.
 
         Returns: input_ids, input_mask, segment_ids, each int32 [texts, max_seq_length].
-        Raises: TypeError if `texts` is a single string, or one of them is none; ValueError if `max_seq_length` is not
-          from 3 to the model's positions.
+        Raises: TypeError if `texts` is a single string, or holds something that is no string; ValueError if
+          `max_seq_length` is not from 3 to the number of the model's positions.
         """
         if isinstance(texts, str):
             raise TypeError(f"texts={texts!r:.40}: must be a list of strings, even for one text")
-        most = self.encoder.config.max_position_embeddings
-        if max_seq_length not in range(3, most + 1):
-            raise ValueError(f"max_seq_length={max_seq_length!r}: must be from 3 ([CLS], a token, [SEP]) to {most}")
+        limit = self.encoder.config.max_position_embeddings
+        if max_seq_length not in range(3, limit + 1):
+            raise ValueError(f"max_seq_length={max_seq_length!r}: must be from 3 ([CLS], a token, [SEP]) to {limit}")
         vocab = self.tokenizer.vocab
         ids = np.full([len(texts), max_seq_length], vocab["[PAD]"], np.int32)
         mask = np.zeros_like(ids)
         for number, text in enumerate(texts):
-            if not isinstance(text, str):  # pandas has NaN where a table has no text
+            if not isinstance(text, str):  # such as the NaN that pandas has for an empty field
                 raise TypeError(f"texts[{number}]={text!r:.40}: must be a string; leave it out, or put '' there")
             row = [vocab["[CLS]"], *self.tokenizer.tokenize_to_ids(text)[: max_seq_length - 2], vocab["[SEP]"]]
             ids[number, : len(row)], mask[number, : len(row)] = row, 1
@@ -50,10 +50,10 @@ class Pretrained(NamedTuple):
     def save(self, folder: str | Path) -> None:
         """Writes weights, configuration and tokenizer to a new folder, for `from_pretrained` and ``--init_checkpoint``.
 
-        Raises: UserError if there is something in it; SaveError if it could not be written.
+        Raises: UserError if the folder is not empty; SaveError if it could not be written.
         """
         folder, config = Path(folder), self.encoder.config
-        if folder.exists() and any(folder.iterdir()):  # of weights of two kinds in it, others would be read
+        if folder.exists() and any(folder.iterdir()):  # of two kinds of weights in it, the wrong one might be read
             raise UserError(f"{folder} is not empty: name a new folder")
         files = {CONFIG_FILE: config.to_json(), **self.tokenizer.files()}
         save_encoder(folder / PREFIX, self.encoder.variables, config.vocab_size, files)
@@ -74,7 +74,7 @@ def from_pretrained(
       folder: like ``--init_checkpoint``.
       vocab_file: the vocabulary, if there is none beside the weights.
       do_lower_case, strip_accents: None: as the folder says, else as the vocabulary suggests, with a warning.
-      name: Keras' name of the encoder; a model of Keras that holds two needs two.
+      name: Keras' name of the encoder; in a Keras model that holds two, they need different names.
 
     Raises:
       UserError: something is missing, damaged, or belongs to another architecture.

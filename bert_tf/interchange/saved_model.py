@@ -2,7 +2,7 @@
 
     <folder>/config.pbtxt               Triton's configuration of the model
     <folder>/1/model.savedmodel/        version 1 of the model; TensorFlow Serving takes it too
-    <folder>/settings.json              what is needed to make inputs and read outputs, such as length and casing
+    <folder>/settings.json              how to make inputs and read outputs, such as length and casing
     <folder>/vocab.txt, bert_config.json
 
 The inputs are ``input_ids``, ``input_mask`` and ``segment_ids``, int32 [batch, max_seq_length]; the outputs
@@ -49,8 +49,8 @@ def export_model(
       model: in scope "off", so that servers without XLA can load it.
       output_names: names for the model's outputs, in their order.
       settings: for ``settings.json``: "task", "max_seq_length", "do_lower_case" and what else the task needs;
-        "batch_size" fixes the first dimension, or None leaves it variable.
-      companions: text files by name, including ``vocab.txt`` and ``bert_config.json``.
+        "batch_size" fixes the first dimension, None leaves it variable.
+      companions: the texts of files to be written, by name, including ``vocab.txt`` and ``bert_config.json``.
 
     Raises:
       UserError: the folder cannot be written.
@@ -72,7 +72,7 @@ def export_model(
     settings_json = json.dumps(recorded, indent=2, default=str) + "\n"
     try:
         with atomic_folder(folder) as made:
-            with _without_notes():  # these would name the temporary folder
+            with _without_log():  # which would name the temporary folder
                 tf.saved_model.save(module, str(made / MODEL), signatures={"serving_default": concrete})
             for name, text in {**companions, TRITON_CONFIG: config, SETTINGS_FILE: settings_json}.items():
                 (made / name).write_text(text, encoding="utf-8")
@@ -82,8 +82,8 @@ def export_model(
 
 
 @contextlib.contextmanager
-def _without_notes() -> Iterator[None]:
-    logging.disable(logging.INFO)  # TensorFlow has several loggers
+def _without_log() -> Iterator[None]:
+    logging.disable(logging.INFO)  # of all loggers, since TensorFlow has several
     try:
         yield
     finally:
@@ -93,8 +93,8 @@ def _without_notes() -> Iterator[None]:
 def triton_config(batch_size: int | None, max_seq_length: int, outputs: Mapping[str, Sequence[int | None]]) -> str:
     """The text of Triton's ``config.pbtxt`` (its ModelConfig as a text proto).
 
-    If the batch size is variable, Triton adds that dimension itself and joins requests; if it is fixed, it is one of
-    the dimensions.
+    If the batch size is variable, Triton adds the batch dimension itself and joins requests into batches; if it is
+    fixed, it is one of the dimensions.
     """
     leading = [] if batch_size is None else [batch_size]
     tensors = [
@@ -115,14 +115,14 @@ def triton_config(batch_size: int | None, max_seq_length: int, outputs: Mapping[
 
 @dataclasses.dataclass(frozen=True)
 class ExportedModel:
-    """An exported model, ready to compute; nothing is needed from the run it came from."""
+    """An exported model, loaded and ready to compute, without its run."""
 
     settings: Mapping[str, Any]
-    signature: Any  # TensorFlow's function
+    signature: Any  # a TensorFlow function
 
     @property
     def batch_size(self) -> int | None:
-        """None if it is variable."""
+        """The fixed batch size; None if it is variable."""
         return self.signature.structured_input_signature[1][INPUTS[0]].shape[0]
 
     def __call__(self, features: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, ...]:
@@ -154,7 +154,9 @@ def load_exported(folder: Path, task: str) -> ExportedModel:
 
 
 def files_beside(folder: Path) -> Weights:
-    """The configuration and the tokenizer of an exported model, whose weights are not read by name."""
+    """The configuration and the tokenizer of an exported model, as `Weights` without variables."""
     config = BertConfig.from_json_file(folder / CONFIG_FILE)
-    nothing: dict[str, Any] = {}
-    return Weights(str(folder), {}, nothing.__getitem__, folder, config, folder / CONFIG_FILE, StoredTokenizer(folder))
+    no_variables: dict[str, Any] = {}
+    return Weights(
+        str(folder), {}, no_variables.__getitem__, folder, config, folder / CONFIG_FILE, StoredTokenizer(folder)
+    )

@@ -1,7 +1,8 @@
 """``python -m bert_tf.interchange.to_hugging_face RUN FOLDER``: exports one of our models for `transformers`.
 
-RUN is a run folder (its newest sound checkpoint is used), a checkpoint folder or the prefix of a TensorFlow
-checkpoint, ours or Google's. The weights, configuration, tokenizer and a model card are written to FOLDER.
+RUN is a run folder (its best-scored sound checkpoint is used, without scores its newest one), a checkpoint folder or
+the prefix of a TensorFlow checkpoint, ours or Google's. The weights, configuration, tokenizer and a model card are
+written to FOLDER.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ def main(argv: Sequence[str]) -> None:
     from bert_tf.text.tokenizer import CasingFlags
 
     casing = CasingFlags(options.do_lower_case, options.strip_accents)
-    told = export(options.run, options.folder, replace=options.replace, vocab_file=options.vocab_file, flags=casing)
-    print("\n".join(told))
+    report = export(options.run, options.folder, replace=options.replace, vocab_file=options.vocab_file, flags=casing)
+    print("\n".join(report))
 
 
 if __name__ == "__main__":

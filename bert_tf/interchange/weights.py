@@ -1,4 +1,4 @@
-"""The form in which all kinds of stored weights are read."""
+"""The common form in which weights of all formats are read."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ _FLOATS = "float64 float32 float16 bfloat16 F64 F32 F16 BF16".split()
 class Weights(StoredWeights):
     """A model's stored weights, with the files beside them.
 
-    Names and layouts are our model's, which are those of Google's TF1 checkpoints: kernels [in, out], heads
-    ``cls/predictions/...``, ``cls/seq_relationship/...``, and those of `heads`.
+    Names and layouts are our model's, which are those of Google's TF1 checkpoints: kernels [in, out], pre-training
+    heads ``cls/predictions/...`` and ``cls/seq_relationship/...``, and the heads of `interchange.heads`.
     """
 
     folder: Path
     config: BertConfig | None  # None: there is no configuration beside the weights
-    config_file: Path  # where it is, or should be
+    config_file: Path  # where the configuration is, or should be
     tokenizer: StoredTokenizer
-    warnings: tuple[str, ...] = ()  # damage; how the model that they were trained in differs from ours
-    architectures: tuple[str, ...] = ()  # the classes of transformers that a Hugging Face folder says it is of
+    warnings: tuple[str, ...] = ()  # damage; how our model differs from the one that the weights were trained in
+    architectures: tuple[str, ...] = ()  # the classes of transformers that a Hugging Face folder names as its own
 
 
 def read_float32(read: Callable[[], np.ndarray], dtype: str, source: str, name: str) -> np.ndarray:
-    """The values of the variable `name` of `source` as float32; `dtype`: what they are stored as.
+    """The values of the variable `name` of `source` as float32; `dtype`: the type in which they are stored.
 
     Raises:
-      UserError: they are no floats, such as quantised numbers, whose scale would be missing; or one is not finite.
+      UserError: they are not floats (such as quantised numbers, whose scale would be missing), or one is not finite.
     """
     if dtype not in _FLOATS:
         rule = "weights are floats of 16 to 64 bits; name the model as it was before it was quantised"
         raise UserError(f"{source}: {name} holds {dtype}, but {rule}")
-    with np.errstate(over="ignore"):  # of float64
+    with np.errstate(over="ignore"):  # float64 beyond float32's range, which becomes infinite and is refused
         values = read().astype(np.float32, copy=False)
     if not np.isfinite(values).all():
         remedy = "name an earlier checkpoint, or fetch the weights again"

@@ -17,7 +17,7 @@ import tensorflow as tf
 from safetensors.numpy import load_file
 
 from bert_tf.base.errors import as_user_error
-from bert_tf.interchange.export import data_of, export
+from bert_tf.interchange.export import export, training_data_name
 from bert_tf.interchange.initialise import find_weights
 from bert_tf.interchange.to_hugging_face import main
 from bert_tf.model.encoder import BertEncoder
@@ -190,10 +190,10 @@ def test_what_a_card_says_of_the_data_is_no_path(tmp_path):
     config_file = tmp_path / "run/config.json"
     for data, expected in (({"first_file": "/x/secret/train-v1.1.json"}, "train-v1.1.json"), ({}, "")):
         config_file.write_text(json.dumps({"identity": {}, "data": data}))
-        assert data_of(checkpoint) == expected
+        assert training_data_name(checkpoint) == expected
     config_file.unlink()
-    refused("no config.json", data_of, checkpoint)
-    assert data_of(tmp_path) == ""
+    refused("no config.json", training_data_name, checkpoint)
+    assert training_data_name(tmp_path) == ""
 
 
 # --- What cannot be read, with any of its files cut, emptied, replaced by junk or by a folder ---

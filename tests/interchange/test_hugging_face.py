@@ -262,7 +262,7 @@ def test_an_untied_decoder_is_refused_where_the_masked_word_head_is_used(tmp_pat
 
     weights = write(added, **config)
     write_vocabulary(tmp_path)
-    message = "the masked-word head there has a table of its own .tie_word_embeddings in config.json, or another"
+    message = "its masked-word head has a table of its own .tie_word_embeddings in config.json, or a cls"
     refused(message, filled, PretrainingModel, weights)
     refused(message, export, str(tmp_path), tmp_path / "out", replace=False)
     assert not (tmp_path / "out").exists()
