@@ -23,7 +23,7 @@ class TrainedTask(NamedTuple):
     """The task that a classifier was trained on."""
 
     file: Path  # the file that says so
-    name: str | None
+    name: str  # "": the file does not say
     problem: str  # REGRESSION, CLASSES, or another that is not supported
     labels: tuple[str, ...]  # in the order of the outputs
     is_named: bool  # False: the file does not say what the outputs mean; then the labels are LABEL_0, LABEL_1...
@@ -61,11 +61,14 @@ def read_task(weights: Weights, variable: str = "output_weights") -> TrainedTask
 
 def _read_task_file(file: Path, num_classes: int) -> TrainedTask:
     task = read_json_object(file, _CORRECT_IT)
-    labels = tuple(map(str, task.get("labels", ())))
+    for field in ("labels", "text_columns"):
+        if not isinstance(task.get(field) or [], list):
+            raise _task_error(file, f"{field} is {task[field]!r:.80}: must be a list")
+    labels = tuple(map(str, task.get("labels") or ()))
     problem = REGRESSION if task.get("is_regression") else CLASSES
     return TrainedTask(
         file,
-        task.get("task_name"),
+        str(task.get("task_name") or ""),
         problem=problem,
         labels=labels or numbered_labels(num_classes),
         is_named=bool(labels) or problem == REGRESSION,
@@ -95,7 +98,7 @@ def _read_config(file: Path, num_classes: int) -> TrainedTask:
     is_named = bool(problem) if num_classes == 1 else labels != numbered_labels(len(labels))
     return TrainedTask(
         file,
-        values.get("finetuning_task"),
+        str(values.get("finetuning_task") or ""),
         problem=problem or (REGRESSION if num_classes == 1 else CLASSES),
         labels=labels,
         is_named=is_named,

@@ -18,12 +18,13 @@ from bert_tf.interchange.hugging_face import is_transposed, to_their_name
 from bert_tf.interchange.initialise import find_weights
 from bert_tf.interchange.labels import in_trained_order, read_task
 from bert_tf.model.heads import ClassifierModel
+from bert_tf.run.checkpoint import MANIFEST
 from bert_tf.tasks.glue.classes import adapt_for_prediction
 from bert_tf.tasks.glue.tasks import EVAL, PREDICT, TRAIN, custom_task, find_task
 from tests.glue_data import BAD, GOOD, VOCAB, write_lines, write_model
 from tests.jobs import changed_json, exported, scores_in
 from tests.refusals import refused
-from tests.tasks.test_glue_run import predictions, settings, trained_job, write_own
+from tests.tasks.test_glue_run import predictions, save_untrained, settings, trained_job, write_own
 
 NLI = ("entailment", "neutral", "contradiction")  # another order than that of Google's run_classifier.py
 
@@ -123,6 +124,22 @@ NUMBER, ONE_LABEL, SEVERAL = "regression", "single_label_classification", "multi
 def test_weights_of_another_task_are_refused_with_the_way_out(data, tmp_path, labels, problem, task, words):
     weights = find_weights(write_classifier(tmp_path / "model", data, labels, problem_type=problem))
     refused(words, adapt_for_prediction, find_task(task) if isinstance(task, str) else task, weights)
+
+
+def test_nobody_is_told_to_edit_a_file_with_a_hash(data, tmp_path):
+    weights = find_weights(save_untrained(tmp_path / "run", data, find_task("QNLI")))
+    refused("not for CoLA .*; name a checkpoint of that task$", adapt_for_prediction, find_task("CoLA"), weights)
+
+
+def test_a_task_file_with_values_of_another_kind(data, tmp_path):
+    weights = find_weights(save_untrained(tmp_path / "run", data, find_task("CoLA")))
+    (weights.folder / MANIFEST).unlink()  # as in a folder that was put together by hand
+    for field, value in (("labels", 2), ("labels", "01"), ("text_columns", 1)):
+        (weights.folder / "task.json").write_text(json.dumps({"labels": ["0", "1"], field: value}))
+        message = f"task.json: {field} is {value!r}: must be a list; correct it, or use another checkpoint"
+        refused(message, adapt_for_prediction, find_task("CoLA"), find_weights(weights.folder))
+    (weights.folder / "task.json").write_text('{"labels": ["0", "1"], "task_name": 5}')
+    assert adapt_for_prediction(find_task("CoLA"), find_weights(weights.folder))[1] == ""
 
 
 def test_weights_of_another_task_with_the_same_labels_are_told(data, tmp_path):

@@ -12,6 +12,7 @@ import numpy as np
 from bert_tf.base.errors import UserError, listed
 from bert_tf.base.files import read_json_object
 from bert_tf.interchange.heads import TEXTS
+from bert_tf.interchange.hugging_face import CONFIG
 from bert_tf.interchange.labels import (
     CLASSES,
     REGRESSION,
@@ -86,7 +87,10 @@ def _remedy(task: TextTask, trained: TrainedTask) -> str:
     if trained.problem not in (REGRESSION, CLASSES):
         return "no task here is of that kind; name a checkpoint that gives each text one label, or a number"
     if task.is_regression == (trained.problem == REGRESSION):
-        return f"name a checkpoint of that task, or, if the labels mean the same, rename them in {trained.file}"
+        # Only in Hugging Face's file: an edited task.json does not match its hash in our checkpoint's manifest.
+        can_rename = trained.file.name == CONFIG
+        renaming = f", or, if the labels mean the same, rename them in {trained.file}" if can_rename else ""
+        return f"name a checkpoint of that task{renaming}"
     if task.is_custom:
         return f"{'omit' if task.is_regression else 'pass'} --regression, or name another checkpoint"
     return "name a checkpoint of that task"
