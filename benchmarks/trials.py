@@ -243,13 +243,13 @@ def _train_phase(folder_of_data: Path, model: BertConfig, trial: Trial, phase: P
 
 
 def _without_clipping() -> contextlib.AbstractContextManager[object]:
-    """No gradient's norm is above an infinite limit."""
+    """Has `run_job` make optimizers whose limit of the gradient's norm is infinite."""
     from unittest import mock
 
-    from bert_tf.training import pretraining
+    from bert_tf.tasks import job
 
-    make = functools.partial(pretraining.make_optimizer, global_clipnorm=math.inf)
-    return mock.patch.object(pretraining, "make_optimizer", make)
+    make = functools.partial(job.make_optimizer, global_clipnorm=math.inf)
+    return mock.patch.object(job, "make_optimizer", make)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import math
 import os
 import re
 import sys
@@ -13,7 +15,7 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as program
-from benchmarks import frame, killing, pages, peers, probe, results
+from benchmarks import frame, killing, pages, peers, probe, results, trials
 from benchmarks.pages import pictures
 from bert_tf.base.errors import UserError
 from tests.refusals import refused
@@ -159,6 +161,17 @@ def test_plots_are_of_todays_figures():
 def test_results_name_no_folder_of_a_machine():
     for path in results.FOLDER.glob("*.json"):
         assert not re.search(r'"/|[= ,]/(home|tmp|root|work)\b', path.read_text(encoding="utf-8")), path
+
+
+def test_a_trial_without_clipping_makes_an_optimizer_without_a_limit():
+    pytest.importorskip("tensorflow")
+    from bert_tf.tasks import job
+
+    limits = []
+    for changes in (contextlib.nullcontext(), trials._without_clipping()):
+        with changes:
+            limits.append(job.make_optimizer("lamb", 0.01, 1, 10).global_clipnorm)
+    assert limits == [1.0, math.inf]
 
 
 def test_emulated_matmuls_round_what_goes_into_them_forward_and_backward():
