@@ -1,2 +1,2 @@
-"""The biomedical wing: PubMed, PubMed Central and ChemProt, from the download to formatted text, tables and a task;
-BioBERT's launchers."""
+"""Biomedical data: PubMed, PubMed Central and ChemProt, from the download to formatted text or tables; ChemProt as a
+task; BioBERT's launchers."""

@@ -1,5 +1,5 @@
 """BioBERT's launchers, with the arguments of NVIDIA's scripts in biobert/scripts: pre-training on PubMed's abstracts in
-two phases (theirs, and the model), entities of BC5CDR, and relations of ChemProt."""
+two phases (which also take bert_model, as the last argument), entities of BC5CDR, and relations of ChemProt."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bert_tf.launch.pretraining import LENGTHS, Pretraining, make_phase
 from bert_tf.settings.declaration import Setting, find_setting
 from bert_tf.settings.programs import PRETRAINING
 
-_START = "results/biobert_tf_uncased_base/model.ckpt"
+_CHECKPOINT = "results/biobert_tf_uncased_base/model.ckpt"
 _CASED = Setting("cased", "bool", False, is_flag=False)
 
 
@@ -36,8 +36,8 @@ def _task_arguments(
     )
 
 
-# By phase.
-_OF_PUBMED = {
+# The arguments of the pre-training scripts, by phase.
+_PUBMED_ARGUMENTS = {
     1: """
        train_batch_size=128 learning_rate=9.625e-5 cased=false precision=fp16 use_xla=true num_gpu=16 warmup_steps=1953
        train_steps=19531 num_accumulation_steps=32 save_checkpoint_steps=5000 eval_batch_size=80
@@ -50,7 +50,7 @@ _OF_PUBMED = {
 
 
 class _TaskCall(Finetuning):
-    """Its files lie in a folder of this name in that of BioBERT's data."""
+    """Fine-tunes on the files in a subfolder of BioBERT's data (BIOBERT_DIR, or biobert in the data folder)."""
 
     @classmethod
     def from_typed(cls, kind: str, folder: str, typed: Typed, environment: LaunchEnvironment) -> _TaskCall:
@@ -58,14 +58,14 @@ class _TaskCall(Finetuning):
         return cls(f"biobert_{kind}", typed, environment, ("data_dir", data))
 
     def check_files(self, names: Sequence[str], content: str, dataset: str) -> None:
-        """Raises `UserError` if one is missing."""
+        """Raises `MissingError` if a data file is missing; `content`: what each of its lines must hold."""
         if missing := [name for name in names if not (self.data / name).is_file()]:
-            names, way = " and no ".join(missing), f"BIOBERT_DIR names the folder above {dataset}"
-            raise MissingError(f"{self.data} has no {names}, with {content} in each line; {way}")
+            files, remedy = " and no ".join(missing), f"BIOBERT_DIR names the folder above {dataset}"
+            raise MissingError(f"{self.data} has no {files}, with {content} in each line; {remedy}")
 
 
 class EntitiesCall(_TaskCall):
-    """Fine-tunes on BC5CDR's entities of one kind, labels and scores."""
+    """Fine-tunes on BC5CDR's chemicals or diseases, then labels and scores the test file."""
 
     program, left = "ner", {"predictions": "predictions.tsv", "scores": "eval_results.txt"}
 
@@ -74,7 +74,7 @@ class EntitiesCall(_TaskCall):
         return f"BC5CDR-{self.data.name}"
 
     def runs(self) -> list[Run]:
-        training, test = ("train.tsv", "devel.tsv"), "test.tsv"  # trained on the first two, as there
+        training, test = ("train.tsv", "devel.tsv"), "test.tsv"  # NVIDIA's script trains on train.tsv and devel.tsv
         self.check_files((*training, test), "a token and its label", "BC5CDR")
         files = {"train_file": ",".join(str(self.data / name) for name in training), "predict_file": self.data / test}
         cased = self.typed["cased"]
@@ -82,7 +82,7 @@ class EntitiesCall(_TaskCall):
 
 
 class RelationsCall(_TaskCall):
-    """Fine-tunes on ChemProt, scores both other files, predicts the test file."""
+    """Fine-tunes on ChemProt's train.tsv, scores dev.tsv and test.tsv, and predicts test.tsv."""
 
     program, title = "classifier", "ChemProt"
     left = {
@@ -93,44 +93,44 @@ class RelationsCall(_TaskCall):
 
     def runs(self) -> list[Run]:
         self.check_files(("train.tsv", "dev.tsv", "test.tsv"), "index, sentence and label", "ChemProt")
-        task = {"task_name": "ChemProt", "data_dir": self.data, "do_lower_case": not self.typed["cased"]}
-        tested = {**task, "init_checkpoint": self.folder / "relations"}
+        flags = {"task_name": "ChemProt", "data_dir": self.data, "do_lower_case": not self.typed["cased"]}
+        test_flags = {**flags, "init_checkpoint": self.folder / "relations"}
         return [
-            self.run("relations", "train_and_eval", **task),
-            self.run("test", "eval", **tested, eval_file=self.data / "test.tsv"),
-            self.run("test", "predict", **tested),
+            self.run("relations", "train_and_eval", **flags),
+            self.run("test", "eval", **test_flags, eval_file=self.data / "test.tsv"),
+            self.run("test", "predict", **test_flags),
         ]
 
 
 def make_pretraining(number: int, typed: Typed, environment: LaunchEnvironment) -> Pretraining:
-    """Pre-trains on PubMed's abstracts in phase 1, from Google's weights, or phase 2."""
+    """One phase of pre-training on PubMed's abstracts: 1 from Google's weights, 2 from argument init_checkpoint."""
     phase = make_phase(typed, f"phase_{number}", LENGTHS[number - 1], num_updates=typed["train_steps"])
     num_layers, hidden_size = PRESETS[typed["bert_model"]]
     size = f"L-{num_layers}_H-{hidden_size}_A-{hidden_size // 64}"
     weights = f"download/google_pretrained_weights/{'cased' if typed['cased'] else 'uncased'}_{size}/bert_model.ckpt"
     defaults = {"DATASET": "pubmed_baseline", "INIT_CHECKPOINT": str(environment.data_dir / weights)}
-    start = {"INIT_CHECKPOINT": typed["init_checkpoint"]} if number == 2 else {}
-    here = environment.changed({**environment.with_defaults(defaults), **start})
-    return Pretraining(f"biobert_phase_{number}", typed, here, "lamb", [phase], is_cased=typed["cased"])
+    checkpoint = {"INIT_CHECKPOINT": typed["init_checkpoint"]} if number == 2 else {}
+    environment = environment.changed({**environment.with_defaults(defaults), **checkpoint})
+    return Pretraining(f"biobert_phase_{number}", typed, environment, "lamb", [phase], is_cased=typed["cased"])
 
 
 RECIPES: dict[str, Recipe] = {
     "biobert/ner_bc5cdr-chem": Recipe(
-        _task_arguments("ner", _START, "3.125e-6", 128, 8, "10.0"),
+        _task_arguments("ner", _CHECKPOINT, "3.125e-6", 128, 8, "10.0"),
         partial(EntitiesCall.from_typed, "ner_bc5cdr_chem", "BC5CDR/chem"),
     ),
     "biobert/ner_bc5cdr-disease": Recipe(
-        _task_arguments("ner", f"{_START}-4340", "3.125e-6", 128, 8, "100.0"),
+        _task_arguments("ner", f"{_CHECKPOINT}-4340", "3.125e-6", 128, 8, "100.0"),
         partial(EntitiesCall.from_typed, "ner_bc5cdr_disease", "BC5CDR/disease"),
     ),
     "biobert/rel_chemprot": Recipe(
-        _task_arguments("classifier", _START, "1.5e-6", 512, 16, "3.0"),
+        _task_arguments("classifier", _CHECKPOINT, "1.5e-6", 512, 16, "3.0"),
         partial(RelationsCall.from_typed, "rel_chemprot", "ChemProt"),
     ),
     **{
         f"biobert/run_pretraining-pubmed_base_phase_{number}": Recipe(
             arguments(f"{declared} bert_model=base", *PRETRAINING, cased=_CASED), partial(make_pretraining, number)
         )
-        for number, declared in _OF_PUBMED.items()
+        for number, declared in _PUBMED_ARGUMENTS.items()
     },
 }

@@ -1,8 +1,8 @@
-"""ChemProt (BioCreative VI): files of abstracts, entities and relations into sentences with a pair marked in each.
+"""ChemProt (BioCreative VI): files of abstracts, entities and relations into sentences, each with one pair marked.
 
 The pairs are those of BLUE (github.com/ncbi-nlp/BLUE_Benchmark, create_chemprot_bert.py): each chemical with each gene
-of the same sentence, once for each group of relations that the two are in. Offsets count characters of the title, one
-character, and the abstract.
+of the same sentence, once for each group of relations that the two are in. The offsets of entities count the characters
+of the title, one separator, and the abstract.
 """
 
 from __future__ import annotations
@@ -29,12 +29,14 @@ from bert_tf.records.manifest import FileEntry, describe_input
 from bert_tf.settings.preparation import PreparationOptions
 
 _TABLES = {"training": "train.tsv", "development": "dev.tsv", "test": "test.tsv"}
-_FILE = re.compile(r"chemprot_(training|development|test)_(abstracts|entities|relations|gold_standard)(?:_gs)?\.tsv")
+_FILE_NAME = re.compile(
+    r"chemprot_(training|development|test)_(abstracts|entities|relations|gold_standard)(?:_gs)?\.tsv"
+)
 _KINDS = {"CHEMICAL": "CHEMICAL", "GENE-Y": "GENE", "GENE-N": "GENE", "GENE": "GENE"}
-_ORDER = ["CHEMICAL", "GENE"]  # of a relation's entities
+_PAIR_KINDS = ["CHEMICAL", "GENE"]  # of the two entities of a relation, in this order
 _GROUPS, _NO_RELATION = ("CPR:3", "CPR:4", "CPR:5", "CPR:6", "CPR:9"), "false"
-_BOTH = "@CHEM-GENE$"  # for a chemical and a gene that overlap or touch
-_Files = dict[str, tuple[str, bytes]]  # of a part, by kind: the name, with the archive that holds it, and the content
+_OVERLAPPING = "@CHEM-GENE$"  # stands for a chemical and a gene that overlap or touch
+_PartFiles = dict[str, tuple[str, bytes]]  # kind of file -> its name, with the archive that holds it, and its content
 
 
 class _Entity(NamedTuple):
@@ -44,43 +46,45 @@ class _Entity(NamedTuple):
 
 
 class _Article(NamedTuple):
-    text: str  # title, one character, abstract
+    text: str  # title, a space, abstract
     title_size: int
     entities: dict[str, _Entity]
-    relations: dict[tuple[str, str], list[str]]  # of a chemical and a gene
+    relations: dict[tuple[str, str], list[str]]  # (chemical, gene) -> groups
 
     def sentences(self) -> list[tuple[int, int]]:
-        """The first character of each sentence and that after its last; none ends inside an entity."""
+        """The characters start..end (exclusive) of each sentence; sentences are joined where an entity spans both."""
         spans: list[tuple[int, int]] = []
         for part in (self.text[: self.title_size], self.text[self.title_size + 1 :]):
             end = spans[-1][1] if spans else 0
-            for sentence in split_by_rules(" ".join(part.split())):  # which takes two spaces for a paragraph's end
+            for sentence in split_by_rules(" ".join(part.split())):  # two spaces would end a paragraph
                 match = re.compile(r"\s+".join(map(re.escape, sentence.split()))).search(self.text, end)
                 assert match
                 start, end = match.span()
-                if spans and any(each.start < start and each.end > spans[-1][1] for each in self.entities.values()):
+                if spans and any(
+                    entity.start < start and entity.end > spans[-1][1] for entity in self.entities.values()
+                ):
                     start, _ = spans.pop()
                 spans.append((start, end))
         return spans
 
     def examples(self) -> Iterator[tuple[str, str, str]]:
-        """A chemical, a gene and the sentence with both marked, for each pair in a sentence."""
+        """The names of a chemical and a gene, and the sentence with both marked, for each pair within a sentence."""
         for start, end in self.sentences():
-            inside = [name for name, each in self.entities.items() if start <= each.start and each.end <= end]
-            by_kind = ([name for name in inside if self.entities[name].kind == kind] for kind in _ORDER)
+            names = [name for name, entity in self.entities.items() if start <= entity.start and entity.end <= end]
+            by_kind = ([name for name in names if self.entities[name].kind == kind] for kind in _PAIR_KINDS)
             for chemical, gene in itertools.product(*by_kind):
                 pair = (self.entities[chemical], self.entities[gene])
                 first, second = sorted(pair, key=lambda entity: entity.start)
-                middle, last = f"@{first.kind}${self.text[first.end : second.start]}@{second.kind}$", second.end
+                marked, pair_end = f"@{first.kind}${self.text[first.end : second.start]}@{second.kind}$", second.end
                 if second.start <= first.end:
-                    middle, last = _BOTH, max(first.end, second.end)
-                yield chemical, gene, self.text[start : first.start] + middle + self.text[last:end]
+                    marked, pair_end = _OVERLAPPING, max(first.end, second.end)
+                yield chemical, gene, self.text[start : first.start] + marked + self.text[pair_end:end]
 
 
 class _Part:
-    """The articles of a part of the corpus.
+    """The articles of one part of the corpus: training, development or test.
 
-    The functions that add a line's columns raise ValueError or KeyError if they break the rule in `_RULES`.
+    Each method `add_...` takes the columns of a line; it raises ValueError or KeyError if they break its `_RULES`.
     """
 
     def __init__(self) -> None:
@@ -101,15 +105,15 @@ class _Part:
         article.entities[name] = _Entity(_KINDS[kind], start, end)
 
     def add_relation(self, columns: Sequence[str]) -> None:
-        """A gold standard has group and arguments; a file of relations says between them whether the group is
-        evaluated ("Y"), and the kind of relation within it.
+        """In a gold standard, a line has the group and both arguments; in a file of relations, two columns between
+        these say whether the group is evaluated ("Y"), and which kind of relation it is.
         """
         number, group, *between, first, second = map(str.strip, columns)
         article = self.articles[number]
         names = [argument.rpartition(":")[2] for argument in (first, second)]
         chemical, gene = sorted(names, key=lambda name: article.entities[name].kind)
         is_evaluated = between[:1] in ([], ["Y"])
-        is_pair = [article.entities[name].kind for name in (chemical, gene)] == _ORDER
+        is_pair = [article.entities[name].kind for name in (chemical, gene)] == _PAIR_KINDS
         if not is_pair or len(between) not in (0, 2) or (is_evaluated and group not in _GROUPS):
             raise ValueError
         if not is_evaluated:
@@ -118,45 +122,45 @@ class _Part:
             labels.append(group)
 
     def table(self) -> tuple[list[tuple[str, str, str]], dict[str, int]]:
-        """The rows, the header first, and what is counted."""
+        """The table's rows, the header first, and its counts. Removes the relations that it writes."""
         rows, num_overlapping = [("index", "sentence", "label")], 0
         for number, article in self.articles.items():
             for chemical, gene, sentence in article.examples():
                 labels = article.relations.pop((chemical, gene), [_NO_RELATION])
                 rows += [(f"{number}.{chemical}.{gene}", sentence, label) for label in labels]
-                num_overlapping += _BOTH in sentence
-        left = (labels for article in self.articles.values() for labels in article.relations.values())
+                num_overlapping += _OVERLAPPING in sentence
+        unwritten = (labels for article in self.articles.values() for labels in article.relations.values())
         return rows, {
             "num_documents": len(self.articles),
             "num_examples": len(rows) - 1,
             "num_examples_false": sum(label == _NO_RELATION for _, _, label in rows),
             "num_overlapping": num_overlapping,
             "num_relations_not_evaluated": self.num_not_evaluated,
-            "num_relations_across_sentences": sum(map(len, left)),
+            "num_relations_across_sentences": sum(map(len, unwritten)),
         }
 
 
-# By the kind of a file, how its lines are read, and what they must hold.
+# Kind of file -> the method that adds a line, and the rule for the columns.
 _RULES: dict[str, tuple[Callable[[_Part, Sequence[str]], None], str]] = {
-    "abstracts": (_Part.add_abstract, "a number of its own, title, abstract"),
+    "abstracts": (_Part.add_abstract, "a number that no other abstract has, title, abstract"),
     "entities": (
         _Part.add_entity,
-        f"an abstract's number, a name of its own, one of {', '.join(_KINDS)}, where the words begin and end among the "
-        "characters of title, one character and abstract, and the words",
+        f"an abstract's number, a name that no other entity in it has, one of {', '.join(_KINDS)}, "
+        "where the words begin and end in the text (title, one separator, abstract), and the words",
     ),
     "relations": (
         _Part.add_relation,
         f"an abstract's number, one of {', '.join(_GROUPS)} (any, if N follows), perhaps Y or N and a kind, and the "
-        "names of a chemical and a gene there",
+        "names of a chemical and a gene of that abstract",
     ),
 }
 
 
 def make_tables(options: PreparationOptions, working_dir: Path) -> None:
-    """The stage: a table of each part of the corpus (training, development, test) that is there.
+    """The stage text_formatting: writes a table for each part of the corpus that has files.
 
-    Raises: UserError for damaged or missing files, two that contradict each other, a table of another origin, and more
-      bad lines than allowed.
+    Raises: UserError where files are missing or damaged, two of them contradict each other, a table exists that this
+      stage did not make, or there are more bad lines than allowed.
     """
     layout = Layout(working_dir)
     folder = layout.download_folder(options.dataset)
@@ -170,8 +174,8 @@ def make_tables(options: PreparationOptions, working_dir: Path) -> None:
     run_stage(stage, "formatted", stage.folder, lambda stage: _write_tables(stage, _read_parts(paths), bad))
 
 
-def _write_tables(stage: Stage, parts: Mapping[str, _Files], bad: BadRecords) -> Made:
-    """Writes the tables by CSV's rules, with tabs."""
+def _write_tables(stage: Stage, parts: Mapping[str, _PartFiles], bad: BadRecords) -> Made:
+    """Writes the tables as CSV with tabs; returns total counts and the entries of the tables."""
     tables = {name: _read_part(parts[part], bad).table() for part, name in _TABLES.items() if part in parts}
     totals: Counter[str] = Counter(num_dropped_bad_records=bad.num)
     for name, (rows, counts) in tables.items():
@@ -188,13 +192,13 @@ def _write_tables(stage: Stage, parts: Mapping[str, _Files], bad: BadRecords) ->
     return dict(totals), {"tables": [stage.finished[name] for name in tables]}
 
 
-def _read_parts(paths: Sequence[Path]) -> dict[str, _Files]:
-    """The files of each part that is there."""
-    parts: dict[str, _Files] = {}
+def _read_parts(paths: Sequence[Path]) -> dict[str, _PartFiles]:
+    """The files in these paths and archives, by part and kind."""
+    parts: dict[str, _PartFiles] = {}
     for path in paths:
         with open_bytes(path) as file:
-            for name, content in _unpacked(str(path), file.read()):
-                if match := _FILE.fullmatch(name.rpartition("/")[2]):
+            for name, content in _unpack(str(path), file.read()):
+                if match := _FILE_NAME.fullmatch(name.rpartition("/")[2]):
                     earlier = parts.setdefault(match[1], {}).setdefault(match[2], (name, content))
                     if earlier[1] != content:
                         raise UserError(f"{name} is not the same as {earlier[0]}: take one of them away")
@@ -203,18 +207,19 @@ def _read_parts(paths: Sequence[Path]) -> dict[str, _Files]:
     return parts
 
 
-def _unpacked(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
+def _unpack(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
+    """The name and content of a file, or of each visible file in an archive."""
     with refusing_damage(name, zipfile.BadZipFile, RuntimeError):
         if name.endswith(".zip"):
             with zipfile.ZipFile(io.BytesIO(content)) as packed:
-                names = [inside for inside in packed.namelist() if not inside.rpartition("/")[2].startswith(".")]
-                for inside in names:
-                    yield from _unpacked(f"{name}/{inside}", packed.read(inside))
+                members = [member for member in packed.namelist() if not member.rpartition("/")[2].startswith(".")]
+                for member in members:
+                    yield from _unpack(f"{name}/{member}", packed.read(member))
         else:
             yield name.removesuffix(".gz"), gzip.decompress(content) if name.endswith(".gz") else content
 
 
-def _read_part(files: _Files, bad: BadRecords) -> _Part:
+def _read_part(files: _PartFiles, bad: BadRecords) -> _Part:
     part = _Part()
     for kind, (add, rule) in _RULES.items():
         kind = "gold_standard" if kind == "relations" and "gold_standard" in files else kind

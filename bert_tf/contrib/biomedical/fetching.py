@@ -1,4 +1,4 @@
-"""How PubMed's files and PubMed Central's articles are downloaded, and found where the user has placed them."""
+"""Downloads PubMed's files and PubMed Central's articles, or finds those that the user has placed."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _MD5 = re.compile(r"\b[0-9a-fA-F]{32}\b")
 
 
 def placed_pubmed(files: Files) -> list[Path]:
-    """The files there, if there is no network; with one, those that are not there are fetched.
+    """The files that the user has placed, if PubMed's list cannot be read; else [], so that missing ones are fetched.
 
-    None if some were fetched by a download that has not ended: these are only a part.
+    [] also if an unfinished download has fetched some of them, because they are only a part.
     """
-    placed, journal = pubmed.files_in(files.folder), read_journal(journal_path(files.manifest_path))
-    is_part = journal and any("url" in entry.details for entry in journal.finished.values())
-    if placed and not is_part and not files.manifest_path.exists():
+    placed, journal = pubmed.find_xml_files(files.folder), read_journal(journal_path(files.manifest_path))
+    is_partial = journal and any("url" in entry.details for entry in journal.finished.values())
+    if placed and not is_partial and not files.manifest_path.exists():
         try:
             list_pubmed(files)
         except UserError as error:
@@ -45,7 +45,7 @@ def list_pubmed(files: Files) -> list[str]:
 
 
 def fetch_pubmed(files: Files) -> None:
-    """The missing files, each with the checksum that is published beside it."""
+    """Downloads the missing files, each verified by the checksum that is published beside it."""
     names = list_pubmed(files)
     for number, name in enumerate(names, 1):
         if files.needs(name):
@@ -58,18 +58,18 @@ def fetch_pubmed(files: Files) -> None:
 
 
 def placed_articles(files: Files) -> list[Path]:
-    """The packages and single articles there; those of an unfinished download are no placed ones."""
+    """The packages and single articles that the user has placed; [] while a download is unfinished."""
     return [] if journal_path(files.manifest_path).exists() else pubmed_fulltext.find_files(files.folder)
 
 
 def fetch_articles(files: Files) -> None:
-    """The missing packages, of articles of the chosen licence groups."""
+    """Downloads the missing packages, with the articles of the chosen licence groups."""
     remedy = f"put packages or single files of articles into {files.folder}, where text_formatting reads them"
     with or_else(remedy):
         service = pmc.CloudService(files.client, files.source.url)
         packages = service.packages(files.folder / ".list")
         missing = {name: articles for name, articles in packages.items() if files.needs(name, may_be_placed=False)}
-        num_articles, num_missing = (sum(map(len, some.values())) for some in (packages, missing))
+        num_articles, num_missing = (sum(map(len, numbers.values())) for numbers in (packages, missing))
         with Progress(
             total=num_articles, initial=num_articles - num_missing, unit="articles", description=files.dataset
         ) as bar:

@@ -19,22 +19,22 @@ _CREATIVE_COMMONS = re.compile(
 )
 _META = "{*}front/{*}article-meta"
 _LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
-# JATS has English where nothing is said.
+# The default of JATS is English.
 _ENGLISH = ("en", "eng")
-# They are about another article.
+# Types of articles that are only about another article.
 _NOTICES = frozenset({"addendum", "correction", "expression-of-concern", "partial-retraction", "retraction"})
-# Abstracts that repeat the article's own in fewer words, or are pictures.
+# Types of abstracts that repeat the main one in fewer words, or are pictures.
 _OTHER_ABSTRACTS = frozenset(
     "ascii author-highlights graphical highlights precis short stereochemical teaser toc video web-summary".split()
 )
 _ENTITIES = {name[:-1]: text for name, text in html.entities.html5.items() if name.endswith(";")}
 
-# Each begins and ends a paragraph; what is not listed here or below is part of a sentence.
+# Elements that begin and end a paragraph; those that are listed neither here nor below are part of a sentence.
 _BLOCKS = frozenset(
     "answer attrib boxed-text caption def-item def-list disp-quote explanation list list-item p question sec sig "
     "sig-block speaker speech statement subtitle verse-group verse-line".split()
 )
-# Left out with all that is in them, and what they are counted as; not counted: "".
+# Elements that are left out with all their content -> what they are counted as; "": not counted.
 _LEFT_OUT = {
     name: reason
     for reason, names in {
@@ -51,18 +51,18 @@ _LEFT_OUT = {
     for name in names.split()
 }
 _WITH_CAPTION = frozenset({"fig", "fig-group", "table-wrap", "table-wrap-group"})
-# References of a paragraph to these are marks, such as [12]; those to figures and sections are words of a sentence.
-_MARKS_OF = frozenset({"author-notes", "bibr", "fn", "table-fn"})
+# Cross-references to these are marks, such as [12]; those to figures and sections are words of a sentence.
+_MARK_TARGETS = frozenset({"author-notes", "bibr", "fn", "table-fn"})
 # "Smith et al., 2010", and the 2010 of "Smith et al. (2010)".
 _READABLE_CITATION = re.compile(r"[^\W\d_]{2}|\b(?:18|19|20)\d\d")
-# Stand in a paragraph, until it is complete, for citations and formulas, and after a term for a colon. XML holds none.
+# Placeholders in an unfinished paragraph: for citations, formulas, and the colon after a term. XML cannot hold them.
 _CITED, FORMULA, _TERM = "\x01", "\x02", "\x03"
 _CITATIONS = re.compile(rf"[\[(][\s,;]*{_CITED}(?:[\s,;–—‐‑−\d{_CITED}-]|and)*[\])]|{_CITED}(?:[\s,;–—‐‑−-]*{_CITED})*")
 ONLY_FORMULAS = re.compile(rf"[\[(][\s,;]*{FORMULA}[\s,;{FORMULA}]*[\])]")
 
 
 def license_group(text: str) -> str:
-    """The group of what is published under the licences named in `text`, by code or address."""
+    """The group (oa_comm, oa_noncomm or oa_other) by the Creative Commons licences that `text` names."""
     licenses = list(_CREATIVE_COMMONS.finditer(text))
     if not licenses:
         return "oa_other"
@@ -78,26 +78,25 @@ def _is_english(element: ElementTree.Element) -> bool:
     return element.get(_LANGUAGE, "en").lower().partition("-")[0] in _ENGLISH
 
 
-def _group_of(article: ElementTree.Element) -> str:
-    """By the licence that is stated, and the code for it that PubMed Central has added."""
-    named = (f"{_META}/{{*}}{name}" for name in ("permissions", "custom-meta-group"))
-    elements = (part for path in named for each in article.iterfind(path) for part in each.iter())
+def _article_group(article: ElementTree.Element) -> str:
+    """The licence group, by the stated licence and the code for it that PubMed Central adds."""
+    paths = (f"{_META}/{{*}}{name}" for name in ("permissions", "custom-meta-group"))
+    elements = (part for path in paths for element in article.iterfind(path) for part in element.iter())
     return license_group(" ".join(text for part in elements for text in (*part.attrib.values(), part.text or "")))
 
 
 class _Prose:
-    """The paragraphs of elements, and the number of pieces left out by reason."""
+    """Collects the paragraphs of elements, and counts what is left out, by reason."""
 
     def __init__(self, *, captions: bool, headings: bool = False):
         self.paragraphs: list[str] = []
         self.num_removed: Counter[str] = Counter()
         self._captions, self._headings = captions, headings
-        # Of the paragraph being read; and what follows it.
-        self._pieces: list[str] = []
-        self._floats: list[str] = []
+        self._pieces: list[str] = []  # of the paragraph being read
+        self._floats: list[str] = []  # captions that will follow it
 
     def read(self, element: ElementTree.Element) -> None:
-        """Adds the text of an element, which ends a paragraph."""
+        """Adds the paragraphs of an element; the next element begins a new one."""
         self._read(element)
         self._end(is_last=True)
 
@@ -113,7 +112,7 @@ class _Prose:
                 self._end()
             elif name in _LEFT_OUT:
                 self._leave_out(part, name, _LEFT_OUT[name])
-            elif name == "xref" and part.get("ref-type") in _MARKS_OF:
+            elif name == "xref" and part.get("ref-type") in _MARK_TARGETS:
                 self._read_mark(part)
             else:
                 self._read(part)
@@ -140,15 +139,15 @@ class _Prose:
 
     def _end(self, *, is_last: bool = False) -> None:
         text = "".join(self._pieces).strip()
-        if text.endswith(_TERM) and not is_last:  # what it means follows, as a paragraph
+        if text.endswith(_TERM) and not is_last:  # its definition follows, as a block of its own
             return
         self._pieces.clear()
         if FORMULA in text:
             text = ONLY_FORMULAS.sub(_CITED, text).replace(FORMULA, " ")
         if _CITED in text:
-            # With the space before them: "found [1, 2]."
-            *before, rest = _CITATIONS.sub(_CITED, text).split(_CITED)
-            text = "".join(map(str.rstrip, before)) + rest
+            # Remove the space before citations, too: "found [1, 2]."
+            *before, last = _CITATIONS.sub(_CITED, text).split(_CITED)
+            text = "".join(map(str.rstrip, before)) + last
         if text:
             self.paragraphs.append(text.replace(_TERM, ": "))
         self.paragraphs += self._floats
@@ -170,12 +169,12 @@ def _clean_article(
         return Dropped("other_languages")
     if article.get("article-type") in _NOTICES:
         return Dropped("notices")
-    if (group or _group_of(article)) not in groups:
+    if (group or _article_group(article)) not in groups:
         return Dropped("other_licenses")
     prose = _Prose(captions=captions)
     for name in ("article-title", "subtitle"):
-        for each in article.iterfind(f"{_META}/{{*}}title-group/{{*}}{name}"):
-            prose.read(each)
+        for element in article.iterfind(f"{_META}/{{*}}title-group/{{*}}{name}"):
+            prose.read(element)
     title = ": ".join(prose.paragraphs)
     prose.paragraphs.clear()
     for abstract in article.iterfind(f"{_META}/{{*}}abstract"):
@@ -193,10 +192,10 @@ def clean(name: str, xml: bytes, *, group: str, groups: Collection[str], caption
     """The articles in `xml`, each as a line; several where a server has answered with a list.
 
     Args:
-      name: what a bad record is called.
+      name: what messages about a bad record call it.
       group: the licence group of these articles; if empty, the one that follows from their licences.
       groups: articles of other groups are dropped.
-      captions: whether to keep those of figures and tables.
+      captions: whether to keep the captions of figures and tables.
     """
     parser = ElementTree.XMLParser()
     parser.entity.update(_ENTITIES)
@@ -206,6 +205,6 @@ def clean(name: str, xml: bytes, *, group: str, groups: Collection[str], caption
         articles = [root] if _name(root) == "article" else [*root.iterfind(".//{*}article")]
         if not articles:
             return [BadRecord(f"{name}: no <article> in it: not the full text of an article in JATS; take it out")]
-        return [_clean_article(each, group=group, groups=groups, captions=captions) for each in articles]
+        return [_clean_article(article, group=group, groups=groups, captions=captions) for article in articles]
     except (ElementTree.ParseError, LookupError, ValueError, RecursionError) as error:
         return [BadRecord(f"{name}: XML: {error}: the file was changed or damaged; fetch it again")]

@@ -1,7 +1,7 @@
 """PubMed Central's open-access articles from its Cloud Service, into packages of up to a thousand.
 
-The service has had no packages of its own since August 2026: each version of an article is a JATS file in a bucket that
-all may read, with a JSON file beside it that names its licence and its checksum. A list of all versions appears daily.
+The service has had no packages of its own since August 2026: each version of an article is a JATS file in a public
+bucket, with a JSON file beside it that names its licence and its checksum. A list of all versions appears daily.
 Described in the bucket's README.txt and at https://pmc.ncbi.nlm.nih.gov/tools/pmcaws.
 """
 
@@ -43,19 +43,19 @@ class CloudService:
         self._newest = np.zeros(_MOST_ARTICLES, np.uint8)
 
     def packages(self, folder: Path) -> dict[str, np.ndarray]:
-        """The numbers of the articles in each package, by the newest list of all articles.
+        """The names of the packages -> the numbers of their articles, from the newest list of all articles.
 
         Args:
           folder: where the list is kept while it is read.
         """
         listing = self._client.text(f"{self._url}?list-type=2&delimiter=/&prefix={_INVENTORIES}")
-        newest = max(_DATED.findall(listing), default="")
-        if not newest:
+        newest_list = max(_DATED.findall(listing), default="")
+        if not newest_list:
             raise UserError(f"{self._url}{_INVENTORIES} lists no articles")
-        print(f"the newest list of articles: {newest}", flush=True)
-        files = self._json(f"{newest}manifest.json")["files"]
-        for number, each in enumerate(files, 1):
-            url, path, checksum = self._url + each["key"], folder / f"{number}.csv.gz", f"md5:{each['MD5checksum']}"
+        print(f"the newest list of articles: {newest_list}", flush=True)
+        files = self._json(f"{newest_list}manifest.json")["files"]
+        for number, file in enumerate(files, 1):
+            url, path, checksum = self._url + file["key"], folder / f"{number}.csv.gz", f"md5:{file['MD5checksum']}"
             label = f"list of articles ({number} of {len(files)})"
             self._client.fetch(url, path, checksum=checksum, label=label)
             with gzip.open(path) as lines:
@@ -69,9 +69,9 @@ class CloudService:
         return {f"PMC{numbers[0] // _PER_PACKAGE}xxx.tar.gz": numbers for numbers in packages}
 
     def write_package(self, path: Path, articles: Iterable[int], groups: Collection[str]) -> dict[str, int]:
-        """Fetches those of the articles that are of these groups into a .tar.gz; its bytes follow from theirs.
+        """Fetches the articles of these licence groups into a .tar.gz, whose bytes depend on nothing but theirs.
 
-        Returns: counts of articles, and of those left out by reason.
+        Returns: the number of articles, and of those left out, by reason.
         """
         counts: Counter[str] = Counter()
         with (
@@ -92,17 +92,17 @@ class CloudService:
         """An article's name in the package and its content; or the reason why it is left out, and None."""
         article = f"PMC{number}.{self._newest[number]}"
         try:
-            about = self._json(f"metadata/{article}.json")
-            group = license_group(about.get("license_code") or "")
-            for reason, holds in (
-                ("num_not_open_access", not about.get("is_pmc_openaccess")),
-                ("num_retracted", about.get("is_retracted")),
-                ("num_scanned", about.get("is_historical_ocr")),
+            metadata = self._json(f"metadata/{article}.json")
+            group = license_group(metadata.get("license_code") or "")
+            for reason, applies in (
+                ("num_not_open_access", not metadata.get("is_pmc_openaccess")),
+                ("num_retracted", metadata.get("is_retracted")),
+                ("num_scanned", metadata.get("is_historical_ocr")),
                 ("num_other_licenses", group not in groups),
             ):
-                if holds:
+                if applies:
                     return reason, None
-            published = _MD5.search(about.get("xml_url") or "")
+            published = _MD5.search(metadata.get("xml_url") or "")
             checksum = f"md5:{published[1]}" if published else None
             xml = self._client.content(f"{self._url}{article}/{article}.xml", checksum)
         except NotThereError:  # removed since the list was made
@@ -113,4 +113,4 @@ class CloudService:
         try:
             return json.loads(self._client.content(self._url + key))
         except ValueError as error:
-            raise UserError(f"{self._url}{key}: no JSON ({error}): start the same command again") from None
+            raise UserError(f"{self._url}{key}: not valid JSON ({error}): start the same command again") from None

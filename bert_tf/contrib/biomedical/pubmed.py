@@ -52,11 +52,11 @@ _PLACEHOLDER = re.compile(
 # Older records have these tags as text.
 _ESCAPED_TAG = re.compile(r"</?(?:b|i|u|sub|sup)>")
 # PubMed's DTD gives formulas this prefix, which a file may declare once, outside its articles.
-_AROUND = b"<PubmedArticleSet xmlns:mml='http://www.w3.org/1998/Math/MathML'>%s</PubmedArticleSet>"
+_ARTICLE_SET = b"<PubmedArticleSet xmlns:mml='http://www.w3.org/1998/Math/MathML'>%s</PubmedArticleSet>"
 _FORMULAS = frozenset({"math", "DispFormula"})
 
 
-def files_in(folder: Path) -> list[Path]:
+def find_xml_files(folder: Path) -> list[Path]:
     """The .xml and .xml.gz files at any depth below a folder, sorted. Raises: as `find_text_files`."""
     return find_text_files(folder, (".xml", ".xml.gz"))
 
@@ -66,7 +66,7 @@ def find_files(folder: Path) -> list[Path]:
 
     Raises: UserError where there are files of several years: a new baseline replaces all older files.
     """
-    baseline, updates = (files_in(folder / name) for name in _FOLDERS)
+    baseline, updates = (find_xml_files(folder / name) for name in _FOLDERS)
     matches = filter(None, (_NAME.fullmatch(path.name) for path in (*baseline, *updates)))
     if len(years := {match[1]: match[0] for match in matches}) > 1:
         raise UserError(
@@ -86,12 +86,12 @@ def _elements(file: XmlFile) -> Iterator[Element | Damage]:
     return file.elements(("PubmedArticle", "PubmedBookArticle", "DeleteCitation"), "PubmedArticleSet")
 
 
-def _choose(path: Path, is_seen: np.ndarray) -> set[int]:
-    """Which of a file's articles to keep, by their place among its elements.
+def _choose_articles(path: Path, is_seen: np.ndarray) -> set[int]:
+    """The indices of a file's elements that are articles to keep; marks the file's numbers in `is_seen`.
 
     The first of two passes over a file, because deletions and revisions may be at its end.
     """
-    latest: dict[int, tuple[int, int]] = {}  # of each number the highest version, and where it last occurs
+    latest: dict[int, tuple[int, int]] = {}  # number -> its highest version, and the index of that
     deleted: set[int] = set()
     with XmlFile(path) as file:
         for index, element in enumerate(_elements(file)):
@@ -103,9 +103,9 @@ def _choose(path: Path, is_seen: np.ndarray) -> set[int]:
             else:
                 number, version = next(numbers, (0, 0))
                 latest[number] = max(latest.get(number, (0, 0)), (version, index))
-    kept = {index for number, (_, index) in latest.items() if not is_seen[number] and number not in deleted}
+    indices = {index for number, (_, index) in latest.items() if not is_seen[number] and number not in deleted}
     is_seen[[*latest, *deleted]] = True
-    return kept
+    return indices
 
 
 def read_batches(paths: Sequence[Path], position: Position) -> Iterator[Batch]:
@@ -113,13 +113,14 @@ def read_batches(paths: Sequence[Path], position: Position) -> Iterator[Batch]:
     is_seen = np.zeros(_MOST_CITATIONS, bool)
     starts = dict(files_from(paths, position))
     for path in paths:
-        kept = _choose(path, is_seen)
+        indices = _choose_articles(path, is_seen)
         if start := starts.get(path):
             with XmlFile(path) as file:
-                yield from in_batches(_articles(file, kept), path, start, count_read_bytes=lambda: file.num_file_bytes)
+                articles = _articles(file, indices)
+                yield from in_batches(articles, path, start, count_read_bytes=lambda: file.num_file_bytes)
 
 
-def _articles(file: XmlFile, kept: set[int]) -> Iterator[bytes | BadRecord | Dropped | Damage]:
+def _articles(file: XmlFile, indices: set[int]) -> Iterator[bytes | BadRecord | Dropped | Damage]:
     for index, element in enumerate(_elements(file)):
         if isinstance(element, Damage):
             yield element
@@ -128,17 +129,18 @@ def _articles(file: XmlFile, kept: set[int]) -> Iterator[bytes | BadRecord | Dro
             if not number:
                 yield BadRecord(f"element {index + 1:,} has no PMID: not a file of PubMed's")
             else:
-                yield element.xml if index in kept else Dropped("superseded_or_deleted")
+                yield element.xml if index in indices else Dropped("superseded_or_deleted")
 
 
 def _text(element: ElementTree.Element | None) -> str:
-    """All text inside an element except formulas, and brackets around nothing else."""
-    *before, rest = ONLY_FORMULAS.split("" if element is None else _text_with_marks(element))
-    text = "".join(map(str.rstrip, before)) + rest
+    """All text inside an element, without formulas and the brackets that hold nothing else."""
+    *before, last = ONLY_FORMULAS.split("" if element is None else _text_with_placeholders(element))
+    text = "".join(map(str.rstrip, before)) + last
     return _ESCAPED_TAG.sub("", text.replace(FORMULA, ""))
 
 
-def _text_with_marks(element: ElementTree.Element) -> str:
+def _text_with_placeholders(element: ElementTree.Element) -> str:
+    """All text inside an element, with FORMULA in place of each formula."""
     pieces = [element.text or ""]
     for part in element:
         name = part.tag.rpartition("}")[2]
@@ -147,7 +149,7 @@ def _text_with_marks(element: ElementTree.Element) -> str:
             text = pieces[-1].rstrip()
             if "\n" in pieces[-1][len(text) :]:
                 pieces[-1] = text
-        pieces.append(FORMULA if name in _FORMULAS else _text_with_marks(part))
+        pieces.append(FORMULA if name in _FORMULAS else _text_with_placeholders(part))
         pieces.append(part.tail or "")
     return "".join(pieces)
 
@@ -157,10 +159,11 @@ def _says_something(text: str) -> bool:
 
 
 def _paragraphs(xml: bytes) -> list[str]:
-    """Title (in the article's own language, or the book's, if there is no other) and parts of the abstract; empty where
-    there is no abstract.
+    """The title and the parts of the abstract; [] if there is no abstract.
+
+    Without a usable title it takes that in the article's original language, else the book's.
     """
-    root = ElementTree.fromstring(_AROUND % xml)
+    root = ElementTree.fromstring(_ARTICLE_SET % xml)
     abstract = root.find(".//Abstract")
     parts = [] if abstract is None else [_TRUNCATED.sub("", _text(part)) for part in abstract.iter("AbstractText")]
     parts = list(filter(_says_something, parts))
@@ -173,7 +176,7 @@ def _paragraphs(xml: bytes) -> list[str]:
 
 
 def clean(xml: bytes) -> Document | Dropped | BadRecord:
-    """Title and abstract as a line."""
+    """An article's title and abstract as a line, if it has an abstract."""
     try:
         paragraphs = _paragraphs(xml)
     except (ElementTree.ParseError, RecursionError) as error:

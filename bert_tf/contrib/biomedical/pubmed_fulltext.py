@@ -52,8 +52,8 @@ _GROUP = re.compile(r"\boa_(comm|noncomm|other)(?![a-zA-Z])|\b(non_)?comm_use\b"
 
 @dataclasses.dataclass(frozen=True)
 class Article:
-    """A file with an article, or a list of them: its name in a package (else empty), and its licence group, if the name
-    of the package or the file tells it.
+    """A file with an article, or a list of them: `member`, its name in a package (else ""), and `group`, its licence
+    group ("" if neither the package's nor the file's name tells it).
     """
 
     member: str
@@ -71,16 +71,18 @@ def find_files(folder: Path) -> list[Path]:
 
 
 def group_named(name: str) -> str:
-    """The licence group that is a part of a path; empty if there is none."""
+    """The licence group that a path names; "" if it names none."""
     match = _GROUP.search(name)
     return f"oa_{match[1] or ('noncomm' if match[2] else 'comm')}" if match else ""
 
 
-def _articles(file: XmlFile, inside: str, is_seen: np.ndarray) -> Iterator[Article | BadRecord | Dropped | Damage]:
-    """What is in a file whose path below the folder is `inside`. Raises: UserError where a package holds no article."""
+def _articles(
+    file: XmlFile, relative_path: str, is_seen: np.ndarray
+) -> Iterator[Article | BadRecord | Dropped | Damage]:
+    """The articles in a package or single file. Raises: UserError where a package holds no article."""
     if file.path.name.endswith(_ARTICLES):
         with open_bytes(file.path) as single:
-            yield _article(inside, "", single, num_bytes=file.path.stat().st_size, is_seen=is_seen)
+            yield _article(relative_path, "", single, num_bytes=file.path.stat().st_size, is_seen=is_seen)
         return
     num_articles = num_members = 0
     blocks = file.blocks()
@@ -88,12 +90,12 @@ def _articles(file: XmlFile, inside: str, is_seen: np.ndarray) -> Iterator[Artic
     try:
         with tarfile.open(fileobj=readable, mode="r|") as tar:
             for member in tar:
-                tar.members.clear()  # type: ignore[attr-defined] # of which it keeps the list
+                tar.members.clear()  # type: ignore[attr-defined] # a list that would grow with each
                 num_members += 1
                 if member.isfile() and member.name.endswith(_ARTICLES):
                     content = tar.extractfile(member)
                     assert content
-                    yield _article(inside, member.name, content, num_bytes=member.size, is_seen=is_seen)
+                    yield _article(relative_path, member.name, content, num_bytes=member.size, is_seen=is_seen)
                     num_articles += 1
             collections.deque(blocks, maxlen=0)  # to its end, where gzip verifies its checksum
     except tarfile.TarError as error:
@@ -104,23 +106,23 @@ def _articles(file: XmlFile, inside: str, is_seen: np.ndarray) -> Iterator[Artic
 
 
 def _article(
-    inside: str, member: str, file: IO[bytes], *, num_bytes: int, is_seen: np.ndarray
+    relative_path: str, member: str, file: IO[bytes], *, num_bytes: int, is_seen: np.ndarray
 ) -> Article | BadRecord | Dropped:
-    numbers = [int(number) for number in _NUMBER.findall(member or inside)[-1:]]
+    numbers = [int(number) for number in _NUMBER.findall(member or relative_path)[-1:]]
     if is_seen[numbers].any():
         return Dropped("superseded")
     if num_bytes > LARGEST_DOCUMENT_BYTES:
         too_large = f"{num_bytes:,} bytes of XML, more than the {LARGEST_DOCUMENT_BYTES:,} that are held in memory"
         return BadRecord(f"{member or 'the article'}: {too_large}")
     xml = file.read()
-    is_seen[numbers] = True  # not if it is cut short
-    return Article(member, group_named(f"{inside}/{member}"), xml)
+    is_seen[numbers] = True  # only now: reading a file that is cut short raises
+    return Article(member, group_named(f"{relative_path}/{member}"), xml)
 
 
 def read_batches(paths: Sequence[Path], folder: Path, position: Position) -> Iterator[Batch]:
     """`Article`s in batches of about equal size.
 
-    Where reading resumes, earlier packages are read again, because their articles are not to be taken a second time.
+    When reading resumes, earlier packages are read again, because their articles must count as seen.
     """
     is_seen = np.zeros(_MOST_ARTICLES, bool)  # memory is used only for numbers that occur
     starts = dict(files_from(paths, position))

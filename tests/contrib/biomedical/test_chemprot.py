@@ -94,7 +94,11 @@ BAD = [
     ("gold_standard", 1, "101 CPR:4 Arg1:T3 Arg2:T4"),
     ("gold_standard", 1, "101 CPR:11 Arg1:T3 Arg2:T5"),
 ]
-RULES = {"abstracts": "a number of its own, title", "entities": "one of CHEMICAL, GENE-Y", "gold_standard": "CPR:9 "}
+RULES = {
+    "abstracts": "a number that no other abstract has, title",
+    "entities": "one of CHEMICAL, GENE-Y",
+    "gold_standard": "CPR:9 ",
+}
 
 
 @pytest.mark.parametrize("kind, number, line", BAD)

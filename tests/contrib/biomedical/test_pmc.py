@@ -140,7 +140,7 @@ def test_busy_server_and_articles_removed_since(bucket, tmp_path):
     assert packed == [f"oa_comm/PMC{number}.1.xml" for number in (1, 2, 3, 1002)]
 
 
-@pytest.mark.parametrize("key,message", [(LIST_OF_LISTS, "lists no articles"), (NEWEST, "no JSON")])
+@pytest.mark.parametrize("key,message", [(LIST_OF_LISTS, "lists no articles"), (NEWEST, "not valid JSON")])
 def test_answers_of_another_server_are_named(bucket, tmp_path, key, message):
     bucket.add("PMC1.1")
     bucket.page(key).content = b"<html>"
