@@ -1,15 +1,15 @@
 """Labels of tokens, the entities that they mark, and scores over entities: those of seqeval, the counts of conlleval.
 
 A label is O, outside of entities, or a letter and the entity's type, such as ``B-Disease``; where all entities are of
-one type it may be left out. The schemes differ in what their letters mean:
+one type, the type may be left out. The schemes differ in what their letters mean:
 
     IOB1    I inside; B begins an entity right behind another of its type, and only there
     IOB2    B begins an entity, I goes on
     IOBES   B begins, I goes on (M in BMES), E ends an entity of several tokens; S is a single one
-    BILOU   the same with L (last) for E and U (unit) for S, which is how it is read here
+    BILOU   the same with L (last) for E and U (unit) for S; it is read as IOBES
 
-Sequences that break the rules are read in the two ways of the package seqeval: by default as the program conlleval
-does, where whatever cannot go on begins an entity; strictly, where only what follows the scheme is one.
+Sequences that break their scheme are read in the two ways of the package seqeval: by default as by the program
+conlleval, where a label that cannot continue an entity begins one; strictly, where only what follows the scheme counts.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Entity(NamedTuple):
 
 
 class Scheme(NamedTuple):
-    """What the labels of a file follow."""
+    """The scheme of a file's labels."""
 
     name: str
     num_entities: int
-    num_broken: int  # of these are only entities in the default reading
+    num_broken: int  # those that break the scheme: entities in the default reading only
 
     def __str__(self) -> str:
         broken = f", {self.num_broken:,} of them not by its rules, read as conlleval does" if self.num_broken else ""
@@ -48,7 +48,7 @@ class Scheme(NamedTuple):
 
 
 def fault_of(label: str) -> str:
-    """Why this is no label; "" if it is one."""
+    """What is wrong with a label; "" if nothing is."""
     if label and (fault := fault_of_label(label)):
         return f"the label is {label!r:.80}: {fault}"
     if label == OUTSIDE or (label[:1] in set("BIESLUM") and (len(label) == 1 or (label[1] == "-" and len(label) > 2))):
@@ -60,8 +60,8 @@ def fault_of(label: str) -> str:
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def _parts(label: str) -> tuple[str, str]:
-    """Its letter, in BILOU and BMES that of IOBES, and its type."""
+def _split_label(label: str) -> tuple[str, str]:
+    """The letter of a label, as in IOBES for those of BILOU and BMES, and its type."""
     return _AS_IOBES.get(label[0], label[0]), label[2:]
 
 
@@ -69,53 +69,53 @@ def read_entities(labels: Sequence[str]) -> list[Entity]:
     """The entities of a sentence as seqeval reads them by default, and conlleval: an I or E that cannot go on an entity
     of its type begins one."""
     entities = []
-    start, before = 0, _parts(OUTSIDE)
-    for position, (letter, kind) in enumerate(map(_parts, [*labels, OUTSIDE])):
-        if letter in "IE" and before[0] in "BI" and kind == before[1]:
-            before = letter, kind
+    start, previous = 0, _split_label(OUTSIDE)
+    for position, (letter, kind) in enumerate(map(_split_label, [*labels, OUTSIDE])):
+        if letter in "IE" and previous[0] in "BI" and kind == previous[1]:
+            previous = letter, kind
             continue
-        if before[0] != OUTSIDE:
-            entities.append(Entity(before[1], start, position))
-        start, before = position, (letter, kind)
+        if previous[0] != OUTSIDE:
+            entities.append(Entity(previous[1], start, position))
+        start, previous = position, (letter, kind)
     return entities
 
 
 def read_strictly(labels: Sequence[str], scheme: str) -> list[Entity]:
     """The entities of a sentence as seqeval reads them in mode "strict" with this scheme."""
-    parts = [("O", ""), *map(_parts, labels), ("O", "")]  # of token i at i + 1
+    parts = [("O", ""), *map(_split_label, labels), ("O", "")]  # token i has index i + 1
     entities = []
     for entity in read_entities(labels):
         kind, start, end = entity
         before, (first, _), (last, _), after = parts[start], parts[start + 1], parts[end], parts[end + 1]
         if scheme == "IOB2":
-            is_one = first == "B"
+            follows_scheme = first == "B"
         elif scheme != "IOB1":
-            is_one = first in "BS" and last in "ES"
+            follows_scheme = first in "BS" and last in "ES"
         else:
             if first == "B" and (before[0] == OUTSIDE or before[1] != kind):
                 start += 1  # this B means nothing, but an I behind it begins an entity
-            is_one = start < end and (after == ("B", kind) or not last == after[0] == "B")
-        if is_one:
+            follows_scheme = start < end and (after == ("B", kind) or not last == after[0] == "B")
+        if follows_scheme:
             entities.append(Entity(kind, start, end))
     return entities
 
 
 def find_scheme(sentences: Collection[Sequence[str]], expected: str | None = None) -> Scheme | None:
-    """The scheme by which the fewest entities of these labels are broken; None: no scheme has all of their letters.
+    """The scheme that the fewest entities of these labels break; None: no scheme has all of their letters.
 
     Args:
-      expected: the scheme that is taken where others fit as well.
+      expected: the scheme to take where others fit equally well.
     """
     letters = {label[0] for label in all_labels(sentences)}
-    known = [name for name in _LETTERS if letters <= set(_LETTERS[name])]
-    read = [(labels, read_entities(labels)) for labels in sentences if any(label != OUTSIDE for label in labels)]
-    num_entities = sum(len(entities) for _, entities in read)
+    candidates = [name for name in _LETTERS if letters <= set(_LETTERS[name])]
+    labelled = [(labels, read_entities(labels)) for labels in sentences if any(label != OUTSIDE for label in labels)]
+    num_entities = sum(len(entities) for _, entities in labelled)
 
     def num_broken(name: str) -> int:
-        return num_entities - sum(len({*entities} & {*read_strictly(labels, name)}) for labels, entities in read)
+        return num_entities - sum(len({*entities} & {*read_strictly(labels, name)}) for labels, entities in labelled)
 
     schemes = (
-        Scheme(name, num_entities, num_broken(name)) for name in sorted(known, key=lambda name: name != expected)
+        Scheme(name, num_entities, num_broken(name)) for name in sorted(candidates, key=lambda name: name != expected)
     )
     return min(schemes, key=lambda scheme: scheme.num_broken, default=None)
 
@@ -129,18 +129,18 @@ Labels = Sequence[Sequence[str]]  # of each token of each sentence
 
 
 def count_entities(true: Labels, predicted: Labels, read: Callable[[Sequence[str]], list[Entity]]) -> dict[str, Counts]:
-    """By type; correct are those with the right type, first and last token."""
+    """The counts by type; an entity is correct if its type, first and last token are right."""
     counts: tuple[collections.Counter[str], ...] = tuple(collections.Counter() for _ in range(3))
     for pair in zip(true, predicted):
-        ours, theirs = map(set, map(read, pair))
-        for counter, entities in zip(counts, (ours, theirs, ours & theirs)):
+        true_entities, predicted_entities = map(set, map(read, pair))
+        for counter, entities in zip(counts, (true_entities, predicted_entities, true_entities & predicted_entities)):
             counter.update(entity.type for entity in entities)
     return {kind: Counts(*(counter[kind] for counter in counts)) for kind in sorted(counts[0] | counts[1])}
 
 
 def score(true: Labels, predicted: Labels, scheme: str) -> dict[str, float]:
-    """ "accuracy" over the tokens, and "precision", "recall", "f1" of entities as seqeval counts them by default; with
-    "strict_" in front, in its mode "strict"; with a type and "_" in front of the measure, of that type."""
+    """Scores by name: "accuracy" of the tokens; "precision", "recall" and "f1" of entities as seqeval counts them by
+    default. The prefix "strict_" stands for its mode "strict"; a type and "_" before a measure, for that type."""
     num_right = sum(sum(map(str.__eq__, *pair)) for pair in zip(true, predicted))
     strict = scores_of(count_entities(true, predicted, functools.partial(read_strictly, scheme=scheme)))
     return {

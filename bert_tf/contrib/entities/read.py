@@ -3,7 +3,7 @@
 A line has columns with tabs between them or, in a file whose first line has no tab, blanks: the first is the token,
 the last its label, as in CoNLL-2003 and BioBERT's files; a file of one column has no labels. A blank line ends a
 sentence, and so does ``-DOCSTART-``. A line that begins with # is a comment if it has another number of columns than
-the others, names a value (``# id = 1``, of CoNLL-U), or stands before a sentence and ends in no label (MultiCoNER). In
+other lines, names a value (``# id = 1``, of CoNLL-U), or stands before a sentence and ends in no label (MultiCoNER). In
 JSON lines each object is a sentence: ``tokens``, and ``ner_tags`` or ``tags``.
 """
 
@@ -25,7 +25,7 @@ from bert_tf.tasks.records import JSON_SUFFIXES, about, as_text, json_objects
 
 NAME_A_FILE = "name a file with a token and its label in each line, or JSON lines"
 _DOCUMENT, _COMMENT = "-DOCSTART-", "#"
-# Of a token, or of those that a contraction stands for, or of an omitted one.
+# The number of a token, in CoNLL-U also that of a contraction of several (3-4) or of an omitted one (3.1).
 _NUMBER = re.compile(r"\d+([-.]\d+)?")
 _NAMED_COMMENT = re.compile(r"#\s*\S+ = ")
 _TAGS = ("ner_tags", "tags")
@@ -50,7 +50,7 @@ class Sentences(NamedTuple):
 def read_sentences(
     path: Path,
     *,
-    known: Sequence[str] | None,
+    allowed_labels: Sequence[str] | None,
     needs_labels: bool,
     label_names: Sequence[str] = (),
     max_bad_records: int = 0,
@@ -58,56 +58,59 @@ def read_sentences(
     """All sentences of a file.
 
     Args:
-      known: the labels that may occur; None: any.
-      needs_labels: whether they must be there.
-      label_names: what the numbers in JSON lines stand for.
-      max_bad_records: how many sentences with a fault are left out.
+      allowed_labels: the labels that may occur; None: any.
+      needs_labels: whether each token must have one.
+      label_names: the labels that numbers in JSON lines stand for, from 0.
+      max_bad_records: how many faulty sentences may be left out.
 
     Raises:
       UserError: the file is empty, not UTF-8, its labels follow no scheme, its first column only numbers the tokens, or
-        more sentences have a fault.
+        more sentences are faulty.
     """
     check_file(path, NAME_A_FILE)
     bad, unread, comments = BadRecords(max_bad_records, "sentence", str(path)), UnreadFields(), list[int]()
     if path.suffix.lower() in JSON_SUFFIXES:
         records: Iterable[Any] = json_objects(path)
-        parse = functools.partial(_of_json, label_names=label_names, unread=unread)
+        parse = functools.partial(_parse_json, label_names=label_names, unread=unread)
     else:
         lines = [(number, line.rstrip("\r\n")) for number, line in decoded_lines(path)]
         records = (list(block) for is_break, block in itertools.groupby(lines, _is_break) if not is_break)
-        parse = functools.partial(_of_columns, form=_form_of(lines), comments=comments)
+        parse = functools.partial(_parse_columns, form=_find_form(lines), comments=comments)
     sentences: list[list[_Token]] = []
-    first_lines: dict[str | None, int] = {}  # of each label that is none with a fault
+    first_lines: dict[str | None, int] = {}  # valid label -> the line where it first occurs
     for record in records:
         try:
             tokens = parse(record)
             for token in tokens:
                 if token.label not in first_lines or not token.text:
-                    _check(token, known, first_lines)
+                    _check_token(token, allowed_labels, first_lines)
                     first_lines[token.label] = token.line
         except ValueError as error:
             bad.add(str(error))
         else:
-            sentences += [tokens] if tokens else []  # none in a block of comments
+            sentences += [tokens] if tokens else []  # a block of comments has no tokens
     if not sentences:
         raise UserError(f"{path} holds no sentence that can be used; {NAME_A_FILE}")
     if _are_numbered(sentences):
-        remedy = f"keep theirs and that of the labels, in GermEval's files: cut -f2,3 {shlex.quote(path.name)} > OUT"
+        remedy = (
+            f"keep the columns of tokens and labels, for GermEval's files: cut -f2,3 {shlex.quote(path.name)} > OUT"
+        )
         raise UserError(f"{path}: the first column numbers the tokens, and must hold them; {remedy}")
-    if None in first_lines and (between := _between_columns(sentences)):
-        way = "write it with tabs, without a header and quotation marks, and with a blank line after each sentence"
-        raise UserError(f"{path}: there is a {between!r} in each line, and no tab or blank, which part columns; {way}")
+    if None in first_lines and (mark := _unread_separator(sentences)):
+        remedy = "write it with tabs, without a header and quotation marks, and with a blank line after each sentence"
+        raise UserError(f"{path}: each line has a {mark!r}, and no tab or blank, which separate columns; {remedy}")
     if needs_labels and None in first_lines:
         raise UserError(f"{path} has tokens without labels; training and --mode=eval need a label for each")
     texts = [[token.text for token in tokens] for tokens in sentences]
     labels = None if None in first_lines else [[str(token.label) for token in tokens] for tokens in sentences]
     scheme = None if labels is None else find_scheme(labels)
     if labels and not scheme:
-        mixed = ", ".join(f"{each!r} in line {line}" for each, line in first_lines.items() if str(each)[0] in "ESMLU")
+        named = (f"{label!r} in line {line}" for label, line in first_lines.items() if str(label)[0] in "ESMLU")
+        mixed = ", ".join(named)
         raise UserError(f"{path} mixes IOBES and BILOU ({mixed:.300}); write all labels in one of these schemes")
-    like_tokens = comments and f"{len(comments):,} line(s) that begin with # are comments, the first is {comments[0]}"
+    commented = comments and f"{len(comments):,} line(s) that begin with # are comments, the first is {comments[0]}"
     size = f"{len(texts):,} sentences, {sum(map(len, texts)):,} tokens" + (f", labels by {scheme}" if scheme else "")
-    notes = about(path, bad.describe(), unread.describe(), like_tokens or "", size)
+    notes = about(path, bad.describe(), unread.describe(), commented or "", size)
     return Sentences(path, texts, labels, scheme, notes)
 
 
@@ -118,37 +121,37 @@ def _are_numbered(sentences: list[list[_Token]]) -> bool:
     )
 
 
-def _between_columns(sentences: list[list[_Token]]) -> str:
-    """What parts the columns of a table that has been read as tokens alone; "" if they are tokens."""
+def _unread_separator(sentences: list[list[_Token]]) -> str:
+    """What separates the columns of a table whose lines were read as tokens; "" if they are tokens."""
     texts = [token.text for tokens in sentences for token in tokens]
     return next((mark for mark in ",;" if len(texts) > 1 and all(mark in text for text in texts)), "")
 
 
-def _check(token: _Token, known: Sequence[str] | None, seen: Collection[str | None]) -> None:
-    """Raises ValueError if the token cannot be used, in a file of which these labels were `seen`."""
+def _check_token(token: _Token, allowed_labels: Sequence[str] | None, seen: Collection[str | None]) -> None:
+    """Raises ValueError if the token cannot be used; `seen`: the labels before it in its file."""
     line, text, label = token
     fault = "" if label is None else fault_of(label)
     if not text:
         fault = "the token is empty"
     elif seen and (label is None) != (None in seen):
         fault = f"the label is {label!r}: all tokens of a file must have one, or none"
-    elif not fault and label and known and label not in known:
+    elif not fault and label and allowed_labels and label not in allowed_labels:
         fault = (
-            f"the label is {label!r:.80}, the model's are {listed(known)}: training with --label_names may have more"
+            f"the label is {label!r:.80}, the model's are {listed(allowed_labels)}: for more, train with --label_names"
         )
     if fault:
         raise ValueError(f"line {line}: {fault}")
 
 
 class _Form(NamedTuple):
-    """Of the lines of a file: as the first one that is no comment."""
+    """What a file's lines have in common: the form of the first one that is no comment."""
 
     line: int
-    at_tabs: bool
+    has_tabs: bool
     num_columns: int
 
 
-def _form_of(lines: Sequence[tuple[int, str]]) -> _Form:
+def _find_form(lines: Sequence[tuple[int, str]]) -> _Form:
     content = [line for line in lines if not _is_break(line)] or [(0, "")]
     number, text = next((line for line in content if not line[1].startswith(_COMMENT)), content[0])
     return _Form(number, "\t" in text, len(_columns(text, "\t" in text)))
@@ -158,24 +161,24 @@ def _is_break(line: tuple[int, str]) -> bool:
     return not line[1].strip(" \t") or line[1].startswith(_DOCUMENT)
 
 
-def _columns(text: str, at_tabs: bool) -> list[str]:
-    # Not at Unicode's other spaces, which may be tokens.
-    return text.rstrip(" ").split("\t") if at_tabs else re.split("[ \t]+", text.strip(" \t"))
+def _columns(text: str, has_tabs: bool) -> list[str]:
+    # Do not split at Unicode's other spaces: they may be tokens.
+    return text.rstrip(" ").split("\t") if has_tabs else re.split("[ \t]+", text.strip(" \t"))
 
 
-def _of_columns(block: Sequence[tuple[int, str]], form: _Form, comments: list[int]) -> list[_Token]:
-    """The tokens of a sentence's lines; `comments` gets the numbers of those that are comments, and look like tokens.
+def _parse_columns(block: Sequence[tuple[int, str]], form: _Form, comments: list[int]) -> list[_Token]:
+    """The tokens of a sentence's lines; adds the numbers of comments that look like tokens to `comments`.
 
     Raises ValueError, which names the line, for one with another number of columns.
     """
     tokens: list[_Token] = []
     for number, text in block:
-        columns = _columns(text, form.at_tabs)
-        is_alike, has_label = len(columns) == form.num_columns, form.num_columns > 1
-        is_before = not tokens and has_label and bool(fault_of(columns[-1]))
-        if text.startswith(_COMMENT) and (is_before or not is_alike or _NAMED_COMMENT.match(text)):
-            comments += [number] if is_alike else []
-        elif is_alike:
+        columns = _columns(text, form.has_tabs)
+        has_form, has_label = len(columns) == form.num_columns, form.num_columns > 1
+        may_be_heading = not tokens and has_label and bool(fault_of(columns[-1]))
+        if text.startswith(_COMMENT) and (may_be_heading or not has_form or _NAMED_COMMENT.match(text)):
+            comments += [number] if has_form else []
+        elif has_form:
             tokens.append(_Token(number, columns[0].strip(" ") or columns[0], columns[-1] if has_label else None))
         else:
             fault = f"{len(columns)} column(s), unlike line {form.line} with {form.num_columns}"
@@ -183,7 +186,7 @@ def _of_columns(block: Sequence[tuple[int, str]], form: _Form, comments: list[in
     return tokens
 
 
-def _of_json(record: tuple[int, dict[str, Any]], label_names: Sequence[str], unread: UnreadFields) -> list[_Token]:
+def _parse_json(record: tuple[int, dict[str, Any]], label_names: Sequence[str], unread: UnreadFields) -> list[_Token]:
     """The tokens of an object. Raises ValueError, which names the line, if its fields are not those of a sentence."""
     line, fields = record[0], Fields(record[1])
     try:
@@ -200,7 +203,7 @@ def _of_json(record: tuple[int, dict[str, Any]], label_names: Sequence[str], unr
 
 
 def _label_of(tag: Any, label_names: Sequence[str]) -> str:
-    """The label that a tag is, or whose number it is; what is neither is no label, and refused as one."""
+    """The label that a tag is, or that has its number; anything else as text, which is then refused as no label."""
     if type(tag) is not int:
         return tag if isinstance(tag, str) else repr(tag)
     if not 0 <= tag < len(label_names):

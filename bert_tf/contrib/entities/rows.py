@@ -25,9 +25,9 @@ class EntityRows(NamedTuple):
     """The rows of all sentences, in their order."""
 
     sequences: TextRows
-    labels_P: np.ndarray  # int32, the class where a token is labelled, else NO_LABEL
-    rows_W: np.ndarray  # int64, the row in which a token is labelled; -1: the tokenizer leaves nothing of it
-    positions_W: np.ndarray  # int64, the position of its first piece there
+    labels_P: np.ndarray  # int32, the token's class at the piece where it is labelled, else NO_LABEL
+    rows_W: np.ndarray  # int64, the row in which a token is labelled; -1: it has no piece
+    positions_W: np.ndarray  # int64, the position of its first piece in that row
 
     @property
     def num_tokens(self) -> np.ndarray:
@@ -42,7 +42,7 @@ class EntityRows(NamedTuple):
         return self.rows_W >= 0
 
     def token_logits(self, logits_C: ByToken) -> np.ndarray:
-        """[K, C]: those of the tokens that have a piece."""
+        """[K, C]: the logits of the tokens that have a piece, at the first one."""
         return logits_C.at(self.rows_W[self.has_piece_W], self.positions_W[self.has_piece_W])
 
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
@@ -64,19 +64,19 @@ def make_entity_rows(
     *,
     show_progress: bool = False,
 ) -> EntityRows:
-    """Tokenises sentences and cuts them to rows; `classes_W`: int [W], the class of each token; None: not known."""
+    """Tokenises sentences and cuts them into rows; `classes_W`: int [W], the class of each token; None: not known."""
     room = max_seq_length - 2
     tokens = list(itertools.chain.from_iterable(sentences))
-    # Each different token is cut to pieces once: a text has far fewer of them than tokens.
-    numbers = {token: number for number, token in enumerate(dict.fromkeys(tokens))}
-    ids, sizes = tokenize_texts(list(numbers), tokenizer, show_progress=show_progress)
-    number_W = np.fromiter(map(numbers.__getitem__, tokens), np.int64, len(tokens))
-    kept_W = np.minimum(sizes[number_W], room)  # of a token that alone is longer than a row, the beginning
+    # Each distinct token is split into pieces once: a text has far fewer distinct tokens than tokens.
+    index_of_token = {token: number for number, token in enumerate(dict.fromkeys(tokens))}
+    ids, sizes = tokenize_texts(list(index_of_token), tokenizer, show_progress=show_progress)
+    index_W = np.fromiter(map(index_of_token.__getitem__, tokens), np.int64, len(tokens))
+    kept_W = np.minimum(sizes[index_W], room)  # a token that is longer than a row keeps its beginning
     before = np.concatenate([[0], np.cumsum(kept_W)])  # pieces before each token
-    shift_W = (np.cumsum(sizes) - sizes)[number_W] - before[:-1]  # from the place among all pieces to that in `ids`
+    shift_W = (np.cumsum(sizes) - sizes)[index_W] - before[:-1]  # from the index among all pieces to that in `ids`
     ids = ids[np.arange(before[-1]) + np.repeat(shift_W, kept_W)]
-    firsts = np.cumsum([0, *map(len, sentences)])
-    windows = np.array(list(_windows(before, firsts, room)), np.int64).reshape(-1, 4)
+    sentence_starts = np.cumsum([0, *map(len, sentences)])
+    windows = np.array(list(_windows(before, sentence_starts, room)), np.int64).reshape(-1, 4)
     begins_F, ends_F, first_F, last_F = windows.T
     sequences = join_parts([(ids, before[begins_F], before[ends_F] - before[begins_F])], tokenizer, max_seq_length)
     row_W = np.repeat(np.arange(len(windows)), last_F - first_F)
@@ -88,20 +88,20 @@ def make_entity_rows(
     return EntityRows(sequences, labels_P, np.where(has_piece, row_W, -1), position_W)
 
 
-def _windows(before: np.ndarray, firsts: np.ndarray, room: int) -> Iterator[tuple[int, int, int, int]]:
+def _windows(before: np.ndarray, sentence_starts: np.ndarray, room: int) -> Iterator[tuple[int, int, int, int]]:
     """For each row its tokens begin..end, and of these first..last, which are labelled in it (all ends exclusive).
 
     Args:
-      before: int [W + 1], the number of pieces before each token, of which none has more than `room`.
-      firsts: the number of the first token of each sentence, and W.
+      before: int [W + 1], the number of pieces before each token; no token has more than `room` pieces.
+      sentence_starts: the number of the first token of each sentence, and W.
     """
-    fits = before[firsts[1:]] - before[firsts[:-1]] <= room
-    for start, stop, is_short in zip(firsts[:-1].tolist(), firsts[1:].tolist(), fits.tolist()):
+    fits = before[sentence_starts[1:]] - before[sentence_starts[:-1]] <= room
+    for start, stop, is_short in zip(sentence_starts[:-1].tolist(), sentence_starts[1:].tolist(), fits.tolist()):
         if is_short:
             yield start, stop, start, stop
             continue
         spans = list(_spans(before, start, stop, room))
-        # A token in two windows is labelled in the earlier one up to the middle of what both have.
+        # Of the tokens in two windows, those before the middle of the overlap are labelled in the earlier one.
         cuts = [start]
         for (_, end), (begin, _) in zip(spans, spans[1:]):
             middle = (before[begin] + before[end]) // 2

@@ -49,7 +49,7 @@ class EntityTask(FinetuningTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.labels = _label_names(self.label_names)
+        self.labels = _parse_label_names(self.label_names)
 
     @classmethod
     def from_settings(cls, config: FinetuningConfig, options: EntityOptions) -> FinetuningTask:
@@ -63,9 +63,9 @@ class EntityTask(FinetuningTask):
         files = [
             read_sentences(
                 path,
-                known=self.labels or None,
+                allowed_labels=self.labels or None,
                 needs_labels=use != PREDICT,
-                label_names=_label_names(self.label_names),
+                label_names=_parse_label_names(self.label_names),
                 max_bad_records=self.max_bad_records,
             )
             for path in paths
@@ -76,8 +76,8 @@ class EntityTask(FinetuningTask):
     def fit(self) -> str:
         """Sets `labels`, in the order of the weights' classes if these have them, and `keeps_head`.
 
-        Raises: UserError if there is nothing to learn, or if the weights are to predict, and their labels are not known
-          or no labels of tokens.
+        Raises: UserError if all training labels are O, or if the weights are to predict and their labels are not
+          known, or are no labels of tokens.
         """
         from bert_tf.interchange.labels import no_labels, read_task
 
@@ -138,7 +138,7 @@ class EntityTask(FinetuningTask):
         return Conclusion(files, about, [describe_counts(sentences.labels, labels)], scores)
 
     def labels_of(self, rows: EntityRows, logits_KxC: np.ndarray) -> list[str]:
-        """The label of each token, from the logits of those that have a piece; the others are outside of entities."""
+        """The label of each token, from the logits of those that have a piece; all other tokens get O."""
         labels_W = np.full(len(rows.rows_W), OUTSIDE, object)
         labels_W[rows.has_piece_W] = np.array(self.labels, object)[logits_KxC.argmax(axis=1)]
         return labels_W.tolist()
@@ -151,7 +151,7 @@ class EntityTask(FinetuningTask):
     def _entities_in(self, text: str, ask: Ask) -> Iterator[str]:
         """A line for each entity in a text: the mean probability of its tokens' labels, its type, and its characters.
 
-        The tokens are the text's words and signs, as BERT's tokenizer and those of most corpora part them.
+        The tokens are the text's words and signs, as BERT's tokenizer and those of most corpora separate them.
         """
         spans = [(starts[0], ends[-1]) for _, starts, ends in spans_of_words(text, Casing(False, False))]
         if not spans:  # nothing but control characters
@@ -159,11 +159,11 @@ class EntityTask(FinetuningTask):
         tokens = [text[start:end] for start, end in spans]
         rows, outputs = ask([Sentences(Path(), [tokens], None, None, "")])
         logits_KxC = rows.token_logits(*outputs)
-        sure_W = np.ones(len(spans))
-        sure_W[rows.has_piece_W] = probabilities(logits_KxC).max(axis=1)
+        confidence_W = np.ones(len(spans))
+        confidence_W[rows.has_piece_W] = probabilities(logits_KxC).max(axis=1)
         for kind, start, end in read_entities(self.labels_of(rows, logits_KxC)):
             words = text[spans[start][0] : spans[end - 1][1]]
-            yield f"{sure_W[start:end].mean():7.3f}  {kind or 'entity'}: {words}"
+            yield f"{confidence_W[start:end].mean():7.3f}  {kind or 'entity'}: {words}"
 
 
 def _prediction_lines(sentences: Sentences, labels: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -176,7 +176,7 @@ def _prediction_lines(sentences: Sentences, labels: Sequence[Sequence[str]]) -> 
         yield "\n"
 
 
-def _label_names(text: str | None) -> Sequence[str]:
+def _parse_label_names(text: str | None) -> Sequence[str]:
     """The labels in --label_names. Raises `UserError` if one is no label, or occurs twice."""
     names = [name.strip() for name in text.split(",")] if text else []
     fault = next(filter(None, map(fault_of, names)), "one occurs twice" if len(set(names)) < len(names) else "")
@@ -186,11 +186,11 @@ def _label_names(text: str | None) -> Sequence[str]:
 
 
 def _check_schemes(files: Sequence[Sentences]) -> None:
-    """Raises `UserError` if the labels of a file follow another scheme than those of the first that has entities."""
+    """Raises `UserError` if the labels of a file follow another scheme than those of the first file with entities."""
     for first in [file for file in files if file.scheme and file.scheme.num_entities][:1]:
         assert first.scheme
         for file in files:
             scheme = find_scheme(file.labels or (), first.scheme.name)
             if scheme and scheme.name != first.scheme.name:
                 labels = f"{file.path} has labels by {scheme}, {first.path} by {first.scheme}"
-                raise UserError(f"{labels}; write both by one scheme")
+                raise UserError(f"{labels}; write both in one scheme")

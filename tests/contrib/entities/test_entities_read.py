@@ -14,7 +14,7 @@ EXPECTED = [(words.split(), labels.split()) for words, labels in SENTENCES]
 
 
 def read(tmp_path, text, name="train.tsv", **options):
-    return read_sentences(write(tmp_path / name, text), **{"known": None, "needs_labels": True, **options})
+    return read_sentences(write(tmp_path / name, text), **{"allowed_labels": None, "needs_labels": True, **options})
 
 
 def content(sentences):
@@ -106,7 +106,7 @@ def test_tokens_without_labels_can_be_labelled_and_nothing_else(tmp_path):
 
 @pytest.mark.parametrize("mark", ",;")
 def test_a_table_with_commas_is_not_taken_for_tokens(tmp_path, mark):
-    message = f"a.csv: there is a '{mark}' in each line, and no tab or blank, .*write it with tabs"
+    message = f"a.csv: each line has a '{mark}', and no tab or blank, .*write it with tabs"
     for needs_labels in (True, False):
         refused(message, read, tmp_path, columns(between=mark), "a.csv", needs_labels=needs_labels)
     assert read(tmp_path, f"a\n{mark}\n", needs_labels=False).tokens == [["a", mark]]
@@ -120,7 +120,7 @@ FAULTS = [
     ("a.tsv", "x\tORG\n", "line 1: the label is 'ORG': must be O, or .*before a type alone write I-"),
     ("a.tsv", "x\t\n", "line 1: the label is '': must be"),
     ("a.tsv", "\tO\n", "line 1: the token is empty"),
-    ("a.tsv", "x\tI-Z\n", "line 1: the label is 'I-Z', the model's are O, I-X: .* --label_names may have more"),
+    ("a.tsv", "x\tI-Z\n", "line 1: the label is 'I-Z', the model's are O, I-X: for more, train with --label_names"),
     ("a.jsonl", '{"tokens": []}', "line 1: the field 'tokens' must be a list of texts, at least one"),
     ("a.jsonl", '{"text": "x"}', "line 1: the field 'tokens' must be a list of texts"),
     ("a.jsonl", '{"tokens": ["x"], "tags": ["O", "O"]}', "line 1: the tags are .'O', 'O'.: must be a list of 1"),
@@ -137,7 +137,7 @@ FAULTS = [
 
 @pytest.mark.parametrize("name, text, message", FAULTS)
 def test_a_fault_is_refused_with_its_line_or_left_out_and_named(tmp_path, name, text, message):
-    path, options = tmp_path / name, dict(known=["O", "I-X"], needs_labels=False, label_names=["O"])
+    path, options = tmp_path / name, dict(allowed_labels=["O", "I-X"], needs_labels=False, label_names=["O"])
     whole = f"^{path}, {message}.*; correct it, or leave .* out with --max_bad_records=N"
     refused(whole, read, tmp_path, text, name, **options)
     labels = ', "tags": ["I-X"]' * ("is 'O': all" not in message)
@@ -155,7 +155,7 @@ GERMEVAL = "# web\n1\tFC\tB-ORG\tO\n2\tAarau\tI-ORG\tB-LOC\n\n1\tso\tO\tO\n"
     "text, message",
     [
         ("\n\n-DOCSTART-\tO\n", "a.tsv holds no sentence that can be used"),
-        (GERMEVAL, "a.tsv: the first column numbers the tokens, .* in GermEval's files: cut -f2,3 a.tsv > OUT"),
+        (GERMEVAL, "a.tsv: the first column numbers the tokens, .*for GermEval's files: cut -f2,3 a.tsv > OUT"),
         ("0\tFC\tB-ORG\n1\tAarau\tO\n\n2\tso\tO\n", "a.tsv: the first column numbers the tokens"),
         ("1\tIm\tO\n1-2\tIm\tO\n2\tHof\tO\n", "a.tsv: the first column numbers the tokens"),
         ("a\tS-X\n\nb\tO\nc\tU-Y\n", r"a.tsv mixes IOBES and BILOU .'S-X' in line 1, 'U-Y' in line 4."),
