@@ -1,7 +1,7 @@
 """Reads questions with choices: SWAG's CSV, and JSON lines with the fields of published data sets.
 
-docs/fine_tuning.md has the table of the fields; what other files call them, --fields says. Of the three or four
-distractors in SWAG's full files three are used.
+docs/fine_tuning.md has the table of the fields; --fields names those of other files. SWAG's full files have three or
+four distractors, of which three are used.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from bert_tf.base.files import check_file
 from bert_tf.tasks.records import JSON_SUFFIXES, about, as_label, as_text, json_objects, read_csv
 
 NAME_A_FILE = "name a .csv file with SWAG's columns, or JSON lines (.jsonl) with a context and its choices"
-_FULL = ("gold-ending", "distractor-0", "distractor-1", "distractor-2")
-# What the fields are called by the publishers of data sets.
-_KNOWN = {
+_FULL_SWAG = ("gold-ending", "distractor-0", "distractor-1", "distractor-2")
+# What a field is for -> its names in published data sets.
+_FIELD_NAMES = {
     "context": ("context", "sent1", "ctx_a", "article", "passage", "text", "paragraph", "story"),
     "start": ("question", "sent2", "ctx_b", "question_stem"),  # stands before each choice
     "choices": (
@@ -30,7 +30,7 @@ _KNOWN = {
     ),
     "label": ("label", "answer", "answerKey", "number of gold-ending"),
 }
-_NONE = ("None", "", "-1", "[]")  # what labels are where they are not published
+_UNPUBLISHED = ("None", "", "-1", "[]")  # labels of data sets that do not publish them
 _OTHER_FORMS = (
     "the questions are in a list 'questions' (RACE) or an object 'question' (ARC, CommonsenseQA, OpenBookQA): "
     "docs/fine_tuning.md says how to write them with a text 'question' in each line"
@@ -43,24 +43,24 @@ _NAME_FIELDS = (
 
 class Question(NamedTuple):
     context: str
-    choices: list[str]  # each with what stands before it
-    label: int | None  # number of the right one; None: not known
+    choices: list[str]  # each with the text that stands before it
+    label: int | None  # number of the right choice; None: not known
 
 
 def parse_fields(text: str | None) -> dict[str, str]:
-    """What --fields says, such as ``context=premise,0=choice1,1=choice2``: fields by what they are or, where each
-    choice has its own, by the label of the choice.
+    """The fields that --fields names, such as ``context=premise,0=choice1,1=choice2``, by role (of `_FIELD_NAMES`) or,
+    where each choice has a field, by the choice's label.
 
-    Raises: UserError if it has another form, names one thing twice, or only one choice.
+    Raises: UserError if the text has another form, names anything twice, or a single choice.
     """
     pairs = [[part.strip() for part in pair.partition("=")[::2]] for pair in text.split(",")] if text else []
-    named = dict(pairs)
-    choices = named.keys() - _KNOWN.keys()
+    field_of_role = dict(pairs)
+    choices = field_of_role.keys() - _FIELD_NAMES.keys()
     is_whole = all(map(all, pairs)) and not any(map(repeated, zip(*pairs)))
-    if not is_whole or len(choices) == 1 or (choices and "choices" in named):
-        rule = f"{', '.join(_KNOWN)}, or for choices the label of each, then = and its field, with commas between"
+    if not is_whole or len(choices) == 1 or (choices and "choices" in field_of_role):
+        rule = f"{', '.join(_FIELD_NAMES)}, or for choices the label of each, then = and its field, with commas between"
         raise UserError(f"--fields={text}: must be {rule}, as in --fields=context=premise,0=choice1,1=choice2")
-    return named
+    return field_of_role
 
 
 def read_questions(
@@ -70,19 +70,19 @@ def read_questions(
 
     Args:
       needs_labels: whether the right choices must be known.
-      fields: what the file calls its fields, as --fields says it.
-      max_bad_records: how many questions with a fault are left out.
+      fields: the text of --fields, which names the file's fields.
+      max_bad_records: how many faulty questions may be left out.
 
     Raises:
-      UserError: the file has no question, is not UTF-8 or of an unknown form, or more questions have a fault.
+      UserError: the file has no question, is not UTF-8 or of an unknown form, or more questions are faulty.
     """
     check_file(path, NAME_A_FILE)
     good: list[Question] = []
     bad = BadRecords(max_bad_records, "question", str(path))
-    named, unread = parse_fields(fields), UnreadFields()
+    field_of_role, unread = parse_fields(fields), UnreadFields()
     for line, record in _records(path):
         try:
-            question = _question(record, named, unread)
+            question = _parse_question(record, field_of_role, unread)
             if good and len(question.choices) != len(good[0].choices):
                 raise ValueError(f"{len(question.choices)} choices, but {len(good[0].choices)} in the questions before")
             if needs_labels and question.label is None:
@@ -100,7 +100,7 @@ def read_questions(
 
 
 def _records(path: Path) -> Iterator[tuple[int, Fields]]:
-    """The fields of each question, with its line; none for a line with more or fewer than the header."""
+    """The line and the fields of each question; no fields for a line with more or fewer columns than the header."""
     if path.suffix.lower() in JSON_SUFFIXES:
         yield from ((line, Fields(content)) for line, content in json_objects(path))
     elif path.suffix.lower() == ".csv":
@@ -114,17 +114,17 @@ def _records(path: Path) -> Iterator[tuple[int, Fields]]:
         raise UserError(f"{path}: its name says nothing about its form; {NAME_A_FILE}")
 
 
-def _question(fields: Fields, named: Mapping[str, str], unread: UnreadFields) -> Question:
-    """Raises ValueError if the fields are not those of a question."""
+def _parse_question(fields: Fields, field_of_role: Mapping[str, str], unread: UnreadFields) -> Question:
+    """The question in these fields. Raises ValueError if they are not those of a question."""
     if not fields:
         raise ValueError("no fields, or not as many as in the header")
     field_names = f"the fields are {', '.join(map(repr, fields)):.120}; {_NAME_FIELDS}"
-    for what, name in named.items():
-        if fields.get(name) is None and what != "label":
+    for role, name in field_of_role.items():
+        if fields.get(name) is None and role != "label":
             raise ValueError(f"no field {name!r}, which --fields names; {field_names}")
     if isinstance(fields.get("questions"), list) or isinstance(fields.get("question"), dict):
         raise ValueError(_OTHER_FORMS)
-    context, start, choices, label = (_find(fields, named, what) for what in _KNOWN)
+    context, start, choices, label = (_find(fields, field_of_role, role) for role in _FIELD_NAMES)
     if context is None:
         context, start = start, None
     texts, labels = _texts_and_labels(choices or [], unread)
@@ -140,35 +140,35 @@ def _question(fields: Fields, named: Mapping[str, str], unread: UnreadFields) ->
     return Question(context, choices, _label(label, labels, len(texts)))
 
 
-def _find(fields: Fields, named: Mapping[str, str], what: str) -> Any:
-    """What the fields hold that is the "context", "start", "choices" or "label"; None if there is none."""
-    if what == "choices" and what not in named:
-        if labels := [label for label in named if label not in _KNOWN]:
-            return {label: fields.one_of([named[label]]) for label in labels}
+def _find(fields: Fields, field_of_role: Mapping[str, str], role: str) -> Any:
+    """The value of the field that is the "context", "start", "choices" or "label"; None if there is none."""
+    if role == "choices" and role not in field_of_role:
+        if labels := [label for label in field_of_role if label not in _FIELD_NAMES]:
+            return {label: fields.one_of([field_of_role[label]]) for label in labels}
         _gather(fields)
-    known = [name for name in _KNOWN[what] if name not in named.values()]
-    return fields.one_of([named[what]] if what in named else known, _NAME_FIELDS)
+    names = [name for name in _FIELD_NAMES[role] if name not in field_of_role.values()]
+    return fields.one_of([field_of_role[role]] if role in field_of_role else names, _NAME_FIELDS)
 
 
 def _gather(fields: Fields) -> None:
-    """Makes a list of the fields that hold one choice each."""
+    """Replaces the fields that hold one choice each by one field with a list."""
     for stem in ("ending", "answer"):
         names = [name for name in fields if re.fullmatch(f"{stem}[0-9]+", name) and fields[name] is not None]
         ordered = [f"{stem}{number}" for number in range(len(names))]
         if {*names} != {*ordered}:
             raise ValueError(f"the choices are {', '.join(names)}: they must count from 0; or {_NAME_FIELDS}")
         fields[f"{stem}0, ..."] = [fields.pop(name) for name in ordered] or None
-    if _FULL[0] in fields:
-        fields["gold-ending, ..."] = [fields.pop(name, None) for name in _FULL]
+    if _FULL_SWAG[0] in fields:
+        fields["gold-ending, ..."] = [fields.pop(name, None) for name in _FULL_SWAG]
         fields["number of gold-ending"] = 0
 
 
 def _texts_and_labels(choices: Any, unread: UnreadFields) -> tuple[list[Any], list[str]]:
     """The choices, and the labels that the file gives them, if any."""
     labels: list[Any] = []
-    if isinstance(choices, dict):  # of texts by their labels or, as Hugging Face has it, of two lists
+    if isinstance(choices, dict):  # label -> text or, as in Hugging Face's files, two lists
         labels, texts = list(choices), list(choices.values())
-        if {*choices} == {"label", "text"} and all(isinstance(each, list) for each in texts):
+        if {*choices} == {"label", "text"} and all(isinstance(content, list) for content in texts):
             labels, texts = choices["label"], choices["text"]
     elif not isinstance(choices, list):
         raise ValueError(f"the choices are {choices!r:.60}: must be a list of texts")
@@ -183,11 +183,11 @@ def _texts_and_labels(choices: Any, unread: UnreadFields) -> tuple[list[Any], li
 
 
 def _label(value: Any, labels: list[str], num_choices: int) -> int | None:
-    """The number of the right choice; None: not known. Without `labels` it is its number from 0, or its letter."""
+    """The number of the right choice; None: not known. Without `labels` it is named by number from 0 or letter."""
     names = labels or [*map(str, range(num_choices)), *string.ascii_uppercase[:num_choices]]
     name = str(value).strip()  # Hugging Face's script for SocialIQA leaves the line's end
     if name in names:
         return names.index(name) % num_choices
-    if name in _NONE:
+    if name in _UNPUBLISHED:
         return None
     raise ValueError(f"the right choice is {value!r:.40}, but the choices are {', '.join(names):.80}; {_NAME_FIELDS}")

@@ -1,6 +1,6 @@
 """Turns questions with choices into the model's inputs: ``[CLS] context [SEP] choice [SEP]`` for each choice.
 
-A row is a question, so that a micro-batch holds whole ones. F questions, N choices of each, S tokens of a sequence.
+A row is a question, so that a micro-batch holds whole questions. F questions, N choices each, S tokens of a sequence.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class ChoiceRows(NamedTuple):
 
     sequences: TextRows  # of all choices, N in succession for each question
     num_choices: int
-    labels_F: np.ndarray | None  # int32; None: not known of all
+    labels_F: np.ndarray | None  # int32; None: some are not known
 
     @property
     def num_tokens(self) -> np.ndarray:
@@ -29,12 +29,12 @@ class ChoiceRows(NamedTuple):
         return self.sequences.num_tokens.reshape(-1, self.num_choices).max(axis=1)
 
     def first_alike_FxN(self) -> np.ndarray:
-        """int64 [F, N]: for each choice the number of the first one of its question with the same tokens, perhaps its
-        own."""
+        """int64 [F, N]: for each choice the number of the first choice of its question with the same tokens, which may
+        be itself."""
         ends = self.sequences.starts_F + self.sequences.num_tokens
         texts = [self.sequences.tokens[start:end].tobytes() for start, end in zip(self.sequences.starts_F, ends)]
-        choices = (texts[start : start + self.num_choices] for start in range(0, len(texts), self.num_choices))
-        return np.array([list(map(each.index, each)) for each in choices], np.int64)
+        questions = (texts[start : start + self.num_choices] for start in range(0, len(texts), self.num_choices))
+        return np.array([list(map(choices.index, choices)) for choices in questions], np.int64)
 
     @property
     def tokens(self) -> np.ndarray:

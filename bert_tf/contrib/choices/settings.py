@@ -23,9 +23,9 @@ class ChoiceOptions(FinetuningOptions):
     predict_file: str | None = setting(None, "File of questions to answer; with the right choices it is scored.")
     fields: str | None = setting(
         None,
-        "What the files call the context, what stands before each choice, the choices and the right one, where it is "
-        "not known: context=FIELD,start=FIELD,choices=FIELD,label=FIELD; or, for choices in fields of their own, the "
-        "label of each: 0=FIELD,1=FIELD.",
+        "The files' fields with the context, the text before each choice, the choices and the right one, where their "
+        "names are not those of SWAG or other known data: context=FIELD,start=FIELD,choices=FIELD,label=FIELD; or, for "
+        "choices in fields of their own, the label of each: 0=FIELD,1=FIELD.",
     )
     max_bad_records: int = setting(0, "Questions with a fault that are left out, counted and named.", at_least=0)
 

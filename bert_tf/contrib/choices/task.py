@@ -29,7 +29,7 @@ _SWAG_CHOICES = 4
 class ChoiceTask(FinetuningTask):
     """One job of run_swag.py."""
 
-    fields: str | None = None  # what the files call them, by --fields
+    fields: str | None = None  # names of the files' fields, as in --fields
     max_bad_records: int = 0
 
     settings, name, head, num_texts, main_score = SETTINGS, "choices", CHOICES, 2, "accuracy"
@@ -54,8 +54,8 @@ class ChoiceTask(FinetuningTask):
         return f"{alike}; the first of them counts; a larger --max_seq_length may tell them apart" if num_alike else ""
 
     def fixed(self) -> Facts:
-        names = {"fields": self.fields} if self.trains and self.fields else {}  # files to predict have their own
-        return {**super().fixed(), **names}
+        fields = {"fields": self.fields} if self.trains and self.fields else {}  # files to predict may have others
+        return {**super().fixed(), **fields}
 
     def recorded(self) -> Facts:
         choices = {"num_choices": self.rows[TRAIN].num_choices} if TRAIN in self.rows else {}
@@ -64,7 +64,7 @@ class ChoiceTask(FinetuningTask):
     def conclude(self, use: str, outputs: Outputs) -> Conclusion:
         """A line for each question, with the probabilities of its choices."""
         [scores_FxN], labels_F = outputs, self.rows[use].labels_F
-        # What is alike has the same score, whatever the rounding in its place of a batch; the first one is chosen.
+        # Rounding depends on the position in a batch: choices with the same tokens get the score of the first of them.
         scores_FxN = np.take_along_axis(scores_FxN, self.rows[use].first_alike_FxN(), axis=1)
         numbers = [np.arange(len(scores_FxN)), scores_FxN.argmax(axis=1), *([] if labels_F is None else [labels_F])]
         header = ["index", "prediction", "label"][: len(numbers)] + list(map(str, range(scores_FxN.shape[1])))
@@ -77,7 +77,7 @@ class ChoiceTask(FinetuningTask):
         return Conclusion(files, about, scores=scores)
 
     def converse(self, ask: Ask) -> None:
-        """Chooses among the lines after each line of context."""
+        """Shows the probabilities of the choices that are typed after each context."""
         for context in typed_lines("\nContext (an empty line ends): ", are_last=True):
             if choices := list(typed_lines("Choice (an empty line ends them): ")):
                 _, [scores_1xN] = ask([Question(context, choices, None)])
@@ -88,6 +88,6 @@ class ChoiceTask(FinetuningTask):
 def _read(
     settings: Any, path: str | Path, *, needs_labels: bool, limit: int | None = None
 ) -> tuple[list[Question], str]:
-    """As `read_questions`, by the settings of a task or its options."""
-    fields, most = settings.fields, settings.max_bad_records
-    return read_questions(Path(path), needs_labels=needs_labels, fields=fields, max_bad_records=most, limit=limit)
+    """Calls `read_questions` with the settings of a task or of its options."""
+    fields, max_bad = settings.fields, settings.max_bad_records
+    return read_questions(Path(path), needs_labels=needs_labels, fields=fields, max_bad_records=max_bad, limit=limit)
