@@ -1,9 +1,9 @@
 """The recipe for a budget of hours: a day on one GPU, or an afternoon on a laptop.
 
 Short runs come first, "measurement_short" and "measurement", which show how many sequences a second this machine
-trains. From that, once, follow the sequences of an update and the number of updates: they are read from these runs'
-folders ever after, so that the recipe, killed and started again or carried to another machine, makes the same updates,
-and its schedule ends with them.
+trains. The sequences of an update and the number of updates follow from this rate. Later starts read it from the run
+folders of these short runs, so that the recipe, killed and started again or moved to another machine, makes the same
+updates, and its schedule ends with them.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _HOURS = Setting("hours", "float", 24.0, above=0, at_most=10_000, is_flag=False)
 _CORPUS = Setting("dataset", "str", ANY, is_flag=False)
 BUDGET = arguments("hours=24 bert_model=base dataset=any", *PRETRAINING, hours=_HOURS, dataset=_CORPUS)
 
-# The choices, as variables, which a user's own go before: those of Cramming (arXiv 2212.14034) and MosaicBERT (arXiv
-# 2312.17482), as far as they are settings here; experiments decided the two lengths, the share of masked tokens, the
-# decay, the dropout and the rate (docs/LOG.md).
+# Defaults of launcher variables: the choices of Cramming (arXiv 2212.14034) and MosaicBERT (arXiv 2312.17482), where
+# there is a setting for them; experiments decided the two lengths, the share of masked tokens, the decay, the dropout
+# and the learning rate (docs/LOG.md).
 PRESET = {"MASKED_LM_PROB": "0.3", "NO_NEXT_SENTENCE": "1", "DROPOUT": "0", "DATA_FORMAT": "tokens"}
 
 
@@ -56,39 +56,39 @@ class _Part(NamedTuple):
     measurement: str
     max_seq_length: int
     hours_share: float
-    batches: int  # so many times the sequences of the last part are in an update
-    warmup_share: float  # of its updates
+    batch_factor: int  # the sequences of an update, as a multiple of those in the last part
+    warmup_share: float  # of the part's updates
 
     def lengths(self, environment: LaunchEnvironment) -> Lengths:
-        """Of a sequence, and its predictions."""
+        """The tokens of a sequence, and how many of them are predicted."""
         return self.max_seq_length, math.ceil(environment.given("masked_lm_prob") * self.max_seq_length)
 
 
-# The rate stays at its peak after the warm-up, and falls in the last part only.
+# The learning rate stays at its peak after the warm-up, and falls in the last part only.
 PARTS = (
-    _Part("phase_1", "measurement_short", 32, hours_share=0.8, batches=2, warmup_share=0.06),
-    _Part("phase_2", "measurement", 128, hours_share=0.2, batches=1, warmup_share=0.02),
+    _Part("phase_1", "measurement_short", 32, hours_share=0.8, batch_factor=2, warmup_share=0.06),
+    _Part("phase_2", "measurement", 128, hours_share=0.2, batch_factor=1, warmup_share=0.02),
 )
 LAST = PARTS[-1]
-# The best peak rate of a model of this width with this many long sequences in an update (docs/LOG.md). In proportion to
-# 1 / width, as trials show, and to the cube root of the sequences it becomes 8.4e-4 for BERT-Base with 4,096, where
+# The best peak learning rate of a model of this width with this many long sequences in an update (docs/LOG.md). It is
+# scaled by 1 / width, as trials show, and by the cube root of the sequences: 8.4e-4 for BERT-Base with 4,096, where
 # Cramming has 1e-3 and MosaicBERT 5e-4.
 RATE, RATE_WIDTH, RATE_BATCH = 1e-3, 128, 32
-# Of an update: as many as would make about so many updates of long sequences, a power of two within these.
+# The long sequences of an update: the power of two, within these limits, that makes about so many updates.
 USUAL_UPDATES, SMALLEST_BATCH, LARGEST_BATCH = 20_000, 32, 4096
 # Fewer updates than this teach a model nothing but how often words occur.
 FEWEST_UPDATES = 1_000
 # The original read its text 40 times (arXiv 1810.04805, A.2).
 MOST_EPOCHS = 400
-# A packed update saves whole micro-batches, so it needs several; and some are measured.
+# Packing leaves out whole micro-batches of an update, so there must be several; a measured update has as many.
 FEWEST_MICRO_BATCHES = 4
 LARGEST_MICRO_BATCH_OF_CPU = 8
 MEASURED_UPDATES = 20
-# Of the hours, for what is no update: starts, checkpoints, evaluations.
+# The share of the hours for updates; the rest is for starts, checkpoints and evaluations.
 UPDATES_SHARE = 0.97
-# Of a device's memory, for a micro-batch by the plan.
+# The share of a device's memory that a micro-batch may take by the memory plan.
 PLANNED_SHARE = 0.85
-# So many show how often each piece occurs.
+# This many tokens show how often each piece occurs.
 COUNTED_TOKENS = 4_000_000
 
 
@@ -97,14 +97,14 @@ class Budget(Pretraining):
 
     @functools.cached_property  # nvidia-smi takes a second on some machines
     def precision(self) -> str:
-        """The fastest that is safe without a look: bf16 on GPUs that have it, fp16 on older ones, fp32 on CPUs."""
+        """The fastest one that needs no supervision: bf16 on GPUs that have it, fp16 on older ones, fp32 on CPUs."""
         if not self.environment.num_gpus:
             return "fp32"
         return "bf16" if min(compute_capabilities(), default=(0, 0)) >= OLDEST_CAPABILITY else "fp16"
 
-    @functools.cached_property  # as the precision
+    @functools.cached_property  # which also asks nvidia-smi
     def micro_batch_size(self) -> int:
-        """Of the last part: the largest power of two that the plan finds room for."""
+        """That of the last part: the largest power of two that fits by the memory plan."""
         if not self.environment.num_gpus:
             return LARGEST_MICRO_BATCH_OF_CPU
         config = BertConfig.preset(self.typed["bert_model"], GOOGLE_VOCAB_SIZE)
@@ -126,7 +126,7 @@ class Budget(Pretraining):
 
 
 class Measurement(Budget):
-    """Shows how fast this machine trains; then comes the training."""
+    """Measures how fast this machine trains, and then launches the training."""
 
     def launch(self) -> int:
         code = super().launch()
@@ -145,15 +145,15 @@ class Measurement(Budget):
         return [f"precision = {self.precision}", "updates = follow from the rate, which is measured first"]
 
     def check_measured(self, phase: Phase) -> None:
-        """Raises `UserError` if the rate in the phase's folder is one of other settings."""
+        """Raises `UserError` if the rate in the phase's folder was measured with other settings."""
         if differences := self.describe_changes(phase):
             raise UserError(
                 f"{short_path(self.run_folder(phase))} was measured with other settings ({differences}): name another "
-                "RESULTS_DIR, and these are measured"
+                "RESULTS_DIR, to measure with these"
             )
 
     def runs(self) -> list[Run]:
-        """Anew where one was stopped, because what a start measures first is how long it compiles."""
+        """An interrupted measurement begins anew: continued, it would measure little more than compilation."""
         runs = super().runs()
         if not self.environment.is_dry_run:
             for phase in self.phases:
@@ -170,13 +170,13 @@ class Measurement(Budget):
 
 
 class Training(Budget):
-    """Takes the hours."""
+    """The training, which takes the hours."""
 
     def describe(self) -> list[str]:
         return [*super().describe(), *_time_so_far(self)]
 
     def identity(self, phase: Phase) -> Values:
-        """Without the precision, which is this machine's and not typed: a finished run is finished on any."""
+        """Without the precision, which the machine decides: a run that is finished is so on any machine."""
         return {name: value for name, value in super().identity(phase).items() if name != "precision"}
 
     def _choose_data(self) -> list[PreparedData]:
@@ -190,11 +190,11 @@ class Training(Budget):
 
 
 def make_budget(typed: Typed, environment: LaunchEnvironment) -> Budget:
-    """The measurement, if it has not been made in the results' folder, else the training."""
-    given = {} if typed["dataset"] == ANY else {"DATASET": typed["dataset"]}
-    environment = environment.changed({**environment.with_defaults(PRESET), **given})
+    """The measurement, if the results folder has no measured rates yet, else the training."""
+    dataset = {} if typed["dataset"] == ANY else {"DATASET": typed["dataset"]}
+    environment = environment.changed({**environment.with_defaults(PRESET), **dataset})
     counts = _counts_of_text(environment)
-    # Two documents fit into one sequence, on average. The parts of longer ones fill theirs.
+    # Pack by default if two documents fit into one sequence, on average; longer documents fill their sequences.
     is_short = counts and 2 * counts["num_tokens"] <= LAST.max_seq_length * counts["num_documents"]
     if environment.given("packing") is None and is_short:
         environment = environment.changed({**environment.environ, "PACKING": "1"})
@@ -217,7 +217,7 @@ def make_budget(typed: Typed, environment: LaunchEnvironment) -> Budget:
     rates = list(filter(None, (_measured_rate(call, phase) for phase in measurements)))
     if len(rates) < len(PARTS):
         return dataclasses.replace(call, phases=measurements)
-    # Once it has begun, its runs know settings and data, and it may go on where others would be measured.
+    # A training that has begun records its settings and data, and may continue on a machine with other rates.
     num_tokens = math.inf
     if not (call.folder / PARTS[0].name / CONFIG).exists():
         num_tokens = counts.get("num_tokens_training", counts.get("num_tokens", math.inf))
@@ -228,10 +228,10 @@ def make_budget(typed: Typed, environment: LaunchEnvironment) -> Budget:
 
 
 def _counts_of_text(environment: LaunchEnvironment) -> dict[str, int]:
-    """Those of the chosen data's manifest; {} if there are no such data."""
+    """The counts in the chosen data's manifest; {} if no data can be chosen."""
     lengths = [part.lengths(environment) for part in PARTS]
     given = environment.given
-    with contextlib.suppress(UserError):  # said where the runs are made
+    with contextlib.suppress(UserError):  # `Pretraining.runs` raises it again
         data = choose_data(environment.data_dir, given("dataset"), lengths, given("data_format"))
         if manifest := read_manifest(data[-1].folder / MANIFEST_NAME, "create_token_files"):
             return manifest.counts
@@ -241,38 +241,38 @@ def _counts_of_text(environment: LaunchEnvironment) -> dict[str, int]:
 def _check_hours(typed: Typed, rates: Sequence[float], num_tokens: float) -> None:
     """Raises `UserError` if the hours, at these measured rates, are too few for a model or too many for the text."""
     hours, secs = typed["hours"], 3600 * UPDATES_SHARE
-    least = FEWEST_UPDATES * SMALLEST_BATCH / (secs * rates[-1])
-    read_per_hour = secs * sum(part.hours_share * rate * part.max_seq_length for part, rate in zip(PARTS, rates))
-    most = MOST_EPOCHS * num_tokens / read_per_hour
-    if least <= hours <= most:
+    min_hours = FEWEST_UPDATES * SMALLEST_BATCH / (secs * rates[-1])
+    tokens_per_hour = secs * sum(part.hours_share * rate * part.max_seq_length for part, rate in zip(PARTS, rates))
+    max_hours = MOST_EPOCHS * num_tokens / tokens_per_hour
+    if min_hours <= hours <= max_hours:
         return
-    enough = math.ceil(100 * least) / 100
-    if hours < least:
+    enough = math.ceil(100 * min_hours) / 100
+    if hours < min_hours:
         fault = (
-            f"enough for {int(FEWEST_UPDATES * hours / least):,} updates of {SMALLEST_BATCH} sequences at the "
+            f"enough for {int(FEWEST_UPDATES * hours / min_hours):,} updates of {SMALLEST_BATCH} sequences at the "
             f"{rates[-1]:,.1f} a second measured here; fewer than {FEWEST_UPDATES:,} teach a model little"
         )
-        way = f"give at least {enough:g} hours, or take a smaller model"
+        remedy = f"give at least {enough:g} hours, or take a smaller model"
     else:
-        times = MOST_EPOCHS * hours / most
+        num_epochs = MOST_EPOCHS * hours / max_hours
         fault = (
-            f"the {num_tokens:,} tokens of the text would be read {times:,.0f} times, and after {MOST_EPOCHS} there is "
-            "nothing left to learn"
+            f"the {num_tokens:,} tokens of the text would be read {num_epochs:,.0f} times, and after {MOST_EPOCHS} "
+            "there is nothing left to learn"
         )
-        way = f"prepare more text, or give {math.floor(100 * most) / 100:g} hours"
-    if enough > most:
-        needed = math.ceil(read_per_hour * enough / MOST_EPOCHS)
-        way = f"prepare at least {needed:,} tokens of text, which are enough for {enough:g} hours"
-    raise UserError(f"{typed.title('hours')} is {hours:g}: {fault}: {way}")
+        remedy = f"prepare more text, or give {math.floor(100 * max_hours) / 100:g} hours"
+    if enough > max_hours:
+        needed = math.ceil(tokens_per_hour * enough / MOST_EPOCHS)
+        remedy = f"prepare at least {needed:,} tokens of text, which are enough for {enough:g} hours"
+    raise UserError(f"{typed.title('hours')} is {hours:g}: {fault}: {remedy}")
 
 
 def _num_sequences(part: _Part, num_last: int) -> int:
-    """How many of the part's sequences have as many tokens as these of the last part."""
+    """How many of the part's sequences have as many tokens as `num_last` of the last part."""
     return num_last * LAST.max_seq_length // part.max_seq_length
 
 
 def _phases_of_training(call: Budget, rates: Sequence[float]) -> list[Phase]:
-    """The parts, with as many updates as take the hours, at these measured rates: sequences a second in each part."""
+    """The parts as phases, with as many updates as fit into the hours; `rates`: measured sequences a second of each."""
     typed, environment = call.typed, call.environment
     fewest = FEWEST_MICRO_BATCHES if environment.given("packing") else 1
     secs = 3600 * typed["hours"] * UPDATES_SHARE
@@ -283,7 +283,7 @@ def _phases_of_training(call: Budget, rates: Sequence[float]) -> list[Phase]:
 
     phases: list[Phase] = []
     for number, (part, rate) in enumerate(zip(PARTS, rates), 1):
-        global_batch = part.batches * batch
+        global_batch = part.batch_factor * batch
         size = min(_num_sequences(part, call.micro_batch_size), global_batch // fewest)
         num_updates = int(part.hours_share * secs * rate / global_batch)
         phases.append(
@@ -309,14 +309,14 @@ def _peak_rate(bert_model: str, batch: int) -> float:
 
 
 def _measured_rate(call: Budget, phase: Phase) -> float | None:
-    """Sequences a second of a finished measurement, the last it has recorded."""
+    """The last recorded sequences a second of a finished measurement; None if there are none."""
     events = read_events(call.run_folder(phase)) if call.end_of(phase) == DONE else []
     rates = [event["throughput_train"] for event in events if event["event"] == "train"]
     return rates[-1] if rates else None
 
 
 def _describe_text(call: Training, data: PreparedData) -> None:
-    """Says how often the text is read, and which loss takes no reading."""
+    """Shows how often the text is read, and the loss that follows from the frequency of pieces alone."""
     manifest = read_manifest(data.folder / MANIFEST_NAME, "create_token_files")
     assert manifest, "without one, the data were not chosen"
     counts = manifest.counts
@@ -324,7 +324,7 @@ def _describe_text(call: Training, data: PreparedData) -> None:
     epochs = sum(phase.num_sequences * phase.max_seq_length for phase in call.phases) / tokens
     loss = _loss_of_frequencies(data.folder)
     if not call.environment.given("no_next_sentence"):
-        loss += math.log(2)  # a coin's
+        loss += math.log(2)  # that of guessing
     show(
         [
             f"epochs = {epochs:.3g} of {tokens:,} tokens",
@@ -335,20 +335,20 @@ def _describe_text(call: Training, data: PreparedData) -> None:
 
 
 def _loss_of_frequencies(folder: Path) -> float:
-    """The masked words' loss of a model that knows no more than how often each piece occurs, in nats."""
+    """The masked words' loss, in nats, of a model that knows nothing but how often each piece occurs."""
     counts = np.zeros(1, np.int64)
     for path in sorted((folder / SPLITS[0]).glob(f"*{TOKENS_SUFFIX}")):
-        file, left = TokenFile(path), COUNTED_TOKENS - int(counts.sum())
-        if left <= 0:
+        file, num_left = TokenFile(path), COUNTED_TOKENS - int(counts.sum())
+        if num_left <= 0:
             break
-        first, num_tokens = np.zeros(1, np.int64), np.array([min(file.num_tokens, left)])
+        first, num_tokens = np.zeros(1, np.int64), np.array([min(file.num_tokens, num_left)])
         counts = counts + np.bincount(read_tokens([file], first, first, num_tokens), minlength=file.vocab_size)
     shares = counts[counts > 0] / counts.sum()
     return float(-(shares * np.log(shares)).sum())
 
 
 def _time_so_far(call: Training) -> list[str]:
-    """What an interrupted training has had of its hours: the time between starts is not counted."""
+    """A line about the hours that an interrupted training has used, without the time between its starts."""
     runs = [read_events(call.run_folder(phase)) for phase in call.phases]
     events = [event for run in runs for event in run]
     if not events:
@@ -360,7 +360,7 @@ def _time_so_far(call: Training) -> list[str]:
     reached = sum(max((event["update"] for event in run), default=0) for run in runs)
     return [
         f"so_far = {reached:,} updates in {hours:.2f} of {call.typed['hours']:g} hours; {between:.2f} between its "
-        f"{len(starts)} start(s) are not counted (MAX_HOURS stops at an hour of your own)"
+        f"{len(starts)} start(s) are not counted (MAX_HOURS stops it earlier)"
     ]
 
 

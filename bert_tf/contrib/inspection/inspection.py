@@ -59,8 +59,8 @@ def inspect_sentences(paths: Sequence[Path]) -> Iterator[str]:
 SAMPLE_INSTANCES = 10_000
 _NUM_BINS, _BAR_WIDTH = 12, 50
 _BY_RULE = "of the predictions are {}, where {} should be: the records were not made by the usual rules"
-# What each share may be (besides chance) without a warning, and the warning. Random next: half of the chunks, and all
-# chunks of a single sentence, which makes 50 to 60 % for books, encyclopedias or abstracts.
+# Share -> the range that needs no warning (chance aside), and the warning. A second passage is random for half of the
+# chunks and for all chunks of a single sentence: 50 to 60 % in books, encyclopedias or abstracts.
 _USUAL = {
     "masked": (0.78, 0.82, _BY_RULE.format("masked", "80%")),
     "kept": (0.08, 0.12, _BY_RULE.format("kept", "10%")),
@@ -73,7 +73,7 @@ _USUAL = {
         "or text without stops for one sentence?",
     ),
     "padding": (0, 0.6, "of the positions are padding: documents are short for this length"),
-    "[UNK]": (0, 0.02, "of the tokens are [UNK]: the vocabulary fits not this language, script or case"),
+    "[UNK]": (0, 0.02, "of the tokens are [UNK]: the vocabulary does not fit this language, script or case"),
 }
 
 
@@ -82,8 +82,8 @@ class Sample(NamedTuple):
 
     Attributes:
       lengths: [N], real tokens.
-      flags: what the shares of `_USUAL` are of: the predictions, the instances (if any has a second passage), the
-        positions, and the real tokens before masking; 1 where it is so.
+      flags: for each share in `_USUAL`, 1 where it applies: of all predictions, instances (if any has two passages),
+        positions, or real tokens before masking.
     """
 
     lengths: np.ndarray
@@ -117,11 +117,11 @@ def read_token_sample(folder: Path, settings: PairSettings) -> Features:
 
     Raises: UserError where a file is damaged.
     """
-    most = max(1, round(MaskingRules().masked_lm_prob * settings.max_seq_length))
-    rules = MaskingRules(max_predictions_per_seq=most)
+    max_predictions = max(1, round(MaskingRules().masked_lm_prob * settings.max_seq_length))
+    rules = MaskingRules(max_predictions_per_seq=max_predictions)
     files = TokenSet(str(folder), "input_files", settings.max_seq_length, rules, settings.single_segments)
     chosen = _evenly_spread(files.num_instances).tolist()
-    ranges = [one for number in chosen for one in files.ranges_in_file_order(number, 1)]
+    ranges = [span for number in chosen for span in files.ranges_in_file_order(number, 1)]
     return files.features(ranges, files.random_seed)
 
 
@@ -167,24 +167,24 @@ def describe_shares(sample: Sample) -> Iterator[str]:
 
 def describe_instance(instances: Features, number: int, tokens: Sequence[str]) -> Iterator[str]:
     """Lines of text: both passages with their [MASK]s, and the tokens to predict."""
-    one = {name: values[number].tolist() for name, values in instances.items()}
-    length = sum(one["input_mask"])
-    row_tokens = [tokens[i] for i in one["input_ids"][:length]]
-    b_start = one["segment_ids"][:length].count(0)
-    origin = "from elsewhere (label 1)" if one["next_sentence_labels"][0] else "what follows A (label 0)"
-    yield f"{length} of {len(one['input_ids'])} tokens; {f'B is {origin}' if b_start < length else 'a single segment'}"
+    instance = {name: values[number].tolist() for name, values in instances.items()}
+    ids, length = instance["input_ids"], sum(instance["input_mask"])
+    row_tokens = [tokens[i] for i in ids[:length]]
+    b_start = instance["segment_ids"][:length].count(0)
+    origin = "from elsewhere (label 1)" if instance["next_sentence_labels"][0] else "what follows A (label 0)"
+    yield f"{length} of {len(ids)} tokens; {f'B is {origin}' if b_start < length else 'a single segment'}"
     for name, pieces in (("A", row_tokens[1 : b_start - 1]), ("B", row_tokens[b_start : length - 1])):
         if pieces:
             yield f"{name}  {' '.join(pieces)}".replace(" ##", "")
-    predicted = zip(one["masked_lm_positions"], one["masked_lm_ids"])
-    # Past the last one there are zeros.
+    predicted = zip(instance["masked_lm_positions"], instance["masked_lm_ids"])
+    # Unused predictions have position 0.
     predictions = [
         f"{position} {tokens[answer]} ({row_tokens[position]})" for position, answer in predicted if position
     ]
     yield f"   to predict (and what stands there): {', '.join(predictions)}"
 
 
-# Their hashes take half a gigabyte while they are compared.
+# The hashes of so many documents take half a gigabyte while they are compared.
 MOST_DOCUMENTS = 32_000_000
 
 
@@ -206,13 +206,13 @@ def _inspect_documents(sharded: Prepared, task_pool: TaskPool) -> Iterator[str]:
     """Prints how many documents are compared; yields warnings about repeated ones and those in both splits."""
     num_documents = sum(entry.counts["num_documents"] for entry in sharded.entries)
     one_in = np.uint64(max(1, -(-num_documents // MOST_DOCUMENTS)))
-    of_split: dict[str, list[np.ndarray]] = {split: [np.zeros(0, np.uint64)] for split in SPLITS}
+    hashes_of_split: dict[str, list[np.ndarray]] = {split: [np.zeros(0, np.uint64)] for split in SPLITS}
     paths = [sharded.folder / entry.file for entry in sharded.entries]
     with Progress(total=sharded.num_bytes, unit="B", description="comparing documents") as bar:
         for hashes, entry in zip(task_pool.map_in_order(document_hashes, paths), sharded.entries):
-            of_split[entry.file.partition("/")[0]].append(hashes[hashes % one_in == 0])
+            hashes_of_split[entry.file.partition("/")[0]].append(hashes[hashes % one_in == 0])
             bar.update(entry.num_bytes)
-    training, test = map(np.concatenate, of_split.values())
+    training, test = map(np.concatenate, hashes_of_split.values())
     num_compared = len(training) + len(test)
     print(f"\nDocuments below {sharded.folder}\n  {num_compared:,} of {num_documents:,} compared", flush=True)
     num_leaks = int(np.isin(test, training).sum())
@@ -226,31 +226,33 @@ def _inspect_documents(sharded: Prepared, task_pool: TaskPool) -> Iterator[str]:
         yield f"{repeated}: repeated text can hold pre-training at a loss of 7, and is learned by heart; {remedy}"
 
 
-def _inspect_made(made: Prepared) -> Iterator[str]:
-    """Prints settings, and what `_inspect_instances` prints, for token files of each length; yields warnings.
+def _inspect_encoded(stage: Prepared) -> Iterator[str]:
+    """Prints the settings of records or token files, and a sample (of token files one for each kind of pairs).
 
-    Raises: UserError where the vocabulary or a file is missing or damaged.
+    Yields warnings. Raises: UserError where the vocabulary or a file is missing or damaged.
     """
-    assert made.manifest and made.manifest.vocab
-    arguments, vocab_file = made.header.arguments, made.find_vocab()
+    assert stage.manifest and stage.manifest.vocab
+    arguments, vocab_file = stage.header.arguments, stage.find_vocab()
+    settings = ", ".join(f"{name} {value}" for name, value in arguments.items())
     if not vocab_file:
-        remedy = command("verify", made.dataset, repair=True)
-        raise UserError(f"{made.folder} lacks the vocabulary that its files were made with: run {remedy}")
+        remedy = command("verify", stage.dataset, repair=True)
+        raise UserError(f"{stage.folder} lacks the vocabulary that its files were made with: run {remedy}")
     tokenizer = open_tokenizer(vocab_file, arguments["do_lower_case"], arguments["strip_accents"])
     print(
-        f"\n{made.stage} below {made.folder}\n  {', '.join(f'{name} {value}' for name, value in arguments.items())}\n"
-        f"  vocabulary of {made.manifest.vocab.size:,} pieces; {counts_in_words(made.manifest.counts)}",
+        f"\n{stage.stage} below {stage.folder}\n  {settings}\n"
+        f"  vocabulary of {stage.manifest.vocab.size:,} pieces; {counts_in_words(stage.manifest.counts)}",
         flush=True,
     )
-    if made.stage == "create_tfrecord_files":
-        yield from _inspect_instances(read_sample(made.folder, made.manifest.shards["training"]), tokenizer)
+    if stage.stage == "create_tfrecord_files":
+        yield from _inspect_instances(read_sample(stage.folder, stage.manifest.shards["training"]), tokenizer)
         return
-    drawn = drawn_kinds(made.folder)
-    if not drawn:
-        print(f"  no pairs yet: {command('create_pairs', made.dataset, max_seq_length=128)} makes instances to look at")
-    for settings in drawn:
-        print(f"\n  {settings.kind.capitalize()}, masked as training does by default:")
-        yield from _inspect_instances(read_token_sample(made.folder / "training", settings), tokenizer)
+    pair_settings = drawn_kinds(stage.folder)
+    if not pair_settings:
+        remedy = command("create_pairs", stage.dataset, max_seq_length=128)
+        print(f"  no pairs yet: {remedy} makes instances to look at")
+    for pairs in pair_settings:
+        print(f"\n  {pairs.kind.capitalize()}, masked as training does by default:")
+        yield from _inspect_instances(read_token_sample(stage.folder / "training", pairs), tokenizer)
 
 
 def _inspect_instances(instances: Features, tokenizer: Tokenizer) -> Iterator[str]:
@@ -273,17 +275,17 @@ def run_inspect(options: PreparationOptions, layout: Layout) -> None:
     Raises: UserError where the dataset has neither sharded text, token files nor records, or they are damaged.
     """
     stages = find_prepared(layout, options.dataset)
-    wrong = [stage.fault for stage in stages if stage.fault]
-    whole = [stage for stage in stages if stage.manifest and (stage.manifest.vocab or stage.stage == "sharding")]
-    if not whole:
+    warnings = [stage.fault for stage in stages if stage.fault]
+    complete = [stage for stage in stages if stage.manifest and (stage.manifest.vocab or stage.stage == "sharding")]
+    if not complete:
         nothing = f"neither sharded text, token files nor records of {options.dataset} are below {layout.root}"
-        raise UserError(f"{'; '.join(wrong) or nothing}: run {command('sharding', options.dataset)} first")
-    for stage in sorted(whole, key=lambda stage: stage.stage == "sharding"):
+        raise UserError(f"{'; '.join(warnings) or nothing}: run {command('sharding', options.dataset)} first")
+    for stage in sorted(complete, key=lambda stage: stage.stage == "sharding"):
         assert stage.manifest
         stage.manifest.require_whole(stage.folder, command("verify", stage.dataset, repair=True))
         if stage.stage == "sharding":
-            wrong += inspect_sentences([stage.folder / entry.file for entry in stage.manifest.shards["training"]])
-            wrong += _inspect_documents(stage, task_pool_of(options, layout))
+            warnings += inspect_sentences([stage.folder / entry.file for entry in stage.manifest.shards["training"]])
+            warnings += _inspect_documents(stage, task_pool_of(options, layout))
         else:
-            wrong += _inspect_made(stage)
-    print("".join(f"\nlooks wrong: {warning}" for warning in wrong) or "\nnothing looks wrong")
+            warnings += _inspect_encoded(stage)
+    print("".join(f"\nlooks wrong: {warning}" for warning in warnings) or "\nnothing looks wrong")

@@ -63,7 +63,7 @@ class Attempt(NamedTuple):
 
 
 def replay(model_dir: Path, update: int, input_files: str | None = None) -> tuple[str, list[Attempt]]:
-    """What it started from (a checkpoint, or the start of the run), and the attempts at the update.
+    """Where the replay started (a checkpoint, or the start of the run), and the attempts at the update.
 
     Args:
       update: its number as logged, counting applied updates. Batches skipped just before it are replayed, too.
@@ -72,8 +72,8 @@ def replay(model_dir: Path, update: int, input_files: str | None = None) -> tupl
     Raises:
       UserError: the folder contains no run, the run has fewer updates, or its records are gone.
     """
-    config, training = _training_of(model_dir, input_files)
-    # What was made since the last line is not known.
+    config, training = _open_training(model_dir, input_files)
+    # The run may have made updates after its last logged line.
     logged = max((event["update"] for event in read_events(model_dir)), default=training.num_updates)
     last = min(logged + config.display_loss_steps, training.num_updates)
     if not 1 <= update <= last:
@@ -96,7 +96,7 @@ def replay(model_dir: Path, update: int, input_files: str | None = None) -> tupl
     return started_from, attempts
 
 
-def _training_of(model_dir: Path, input_files: str | None) -> tuple[PretrainingConfig, Training]:
+def _open_training(model_dir: Path, input_files: str | None) -> tuple[PretrainingConfig, Training]:
     """The settings and the training of the run in a folder, for one process; `input_files` if its records have moved.
 
     Raises: UserError if the folder has no run of this version, or the records are not those of the run.
@@ -115,13 +115,13 @@ def _training_of(model_dir: Path, input_files: str | None) -> tuple[PretrainingC
             f"{path} is not what this version writes for a pre-training run "
             f"({type(error).__name__}: {error}); replay with the version the run was made with"
         ) from None
-    # What may be missing in the initial weights was decided when the run began.
+    # Whether initial weights may be missing was decided when the run began.
     options = PretrainingOptions(init_checkpoint=identity["init_checkpoint"], allow_missing_weights=True)
     run, task = Run(config, options, Workers(), model_dir), PretrainingTask(config.no_next_sentence, config.dropout)
     task.instances = open_instances(patterns, "input_files", config.max_seq_length, rules, config.no_next_sentence)
     task.bert_config = bert_config
-    now = run_identity(run, task)
-    changed = [name for name in identity if identity[name] != now.get(name)]
+    current = run_identity(run, task)
+    changed = [name for name in identity if identity[name] != current.get(name)]
     if changed:
         raise UserError(
             f"{patterns} or the settings are no longer those of the run in {model_dir} "
@@ -132,6 +132,7 @@ def _training_of(model_dir: Path, input_files: str | None) -> tuple[PretrainingC
 
 
 def _restore(model_dir: Path, update: int, training: Training, state: TrainState) -> str:
+    """Restores the newest undamaged checkpoint before the update, else the start of the run; returns which."""
     vocab_size = training.model.config.vocab_size
     checkpoints = CheckpointFolder(model_dir / "checkpoints", keep=1, vocab_size=vocab_size, companions={})
     for number, path in reversed(find_checkpoints(checkpoints.folder).items()):
@@ -151,10 +152,10 @@ def _make_update(state: TrainState, step: TrainStep, batches: Iterator[Batch]) -
 
 def _attempt(training: Training, state: TrainState, step: TrainStep, batches: Iterator[Batch]) -> Attempt:
     number, variables, slots = state.batches_consumed, step.variables, state.optimizer.slot_variables
-    unsound = _find_non_finite("weights", variables) or _find_non_finite("moments", slots)
+    non_finite_state = _find_non_finite("weights", variables) or _find_non_finite("moments", slots)
     result = _make_update(state, step, batches)
     gradients, changes = result.norm_by_variable.numpy(), result.change_by_variable.numpy()
-    bad, is_finite = first_non_finite(variables, gradients), bool(result.is_finite)
+    bad_gradient, is_finite = first_non_finite(variables, gradients), bool(result.is_finite)
     if not is_finite:
         changes[:, 1:] = 0.0, np.nan  # nothing has changed, so the optimizer's figures are meaningless
     names = [variable.name.split(":")[0] for variable in variables]
@@ -162,7 +163,7 @@ def _attempt(training: Training, state: TrainState, step: TrainStep, batches: It
         number,
         training.name_records(number),
         is_finite,
-        unsound or (f"gradient of {bad}" if bad else None),
+        non_finite_state or (f"gradient of {bad_gradient}" if bad_gradient else None),
         figures={
             **training.objective.name_metrics(result.metrics.numpy()),
             "gradient_norm": float(result.gradient_norm),
