@@ -23,7 +23,7 @@ from bert_tf.base.errors import UserError, exit_on_user_error
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = ("finetuning", "gpu")  # with a command line of their own
-ON_GPUS = ("budget_hours",)  # besides `gpu`
+ON_GPUS = ("budget_hours",)  # besides PROGRAMS; all others see no GPU
 
 
 class Benchmark(NamedTuple):
@@ -32,7 +32,7 @@ class Benchmark(NamedTuple):
 
 
 def find_benchmarks() -> dict[str, Benchmark]:
-    """The benchmarks by name, benchmarks without importing them, because TensorFlow takes seconds."""
+    """The benchmarks by name, read without importing them, because TensorFlow takes seconds."""
     benchmarks = {}
     for path in sorted([*HERE.glob("*.py"), *HERE.glob("*/__main__.py")]):
         module = ast.parse(path.read_text(encoding="utf-8"))
@@ -54,7 +54,7 @@ def make_parser(name: str, module: Any) -> argparse.ArgumentParser:
     parser.add_argument("--cores", type=int, default=getattr(module, "CORES", 1), help="%(default)s; 0: all")
     module.add_options(parser)
     parser.add_argument("--results", type=Path, default=results.FOLDER, help="folder for the JSON and its page")
-    parser.add_argument("--label", default="", help="of this result, where there is one of another machine")
+    parser.add_argument("--label", default="", help="of this result, to keep it beside those of other machines")
     parser.add_argument("--note", action="append", default=[], help="a sentence for the page, such as what else ran")
     parser.add_argument("--no_peers", action="store_true", help="measure this project alone")
     return parser
@@ -95,8 +95,8 @@ def main(argv: Sequence[str]) -> None:
         pictures.draw(argv[2:])
     elif name in ("", "-h", "--help"):
         print(__doc__)
-        for key, each in benchmarks.items():
-            print(f"{key:20} {each.what}\n{'':20} needs: {each.needs}")
+        for key, benchmark in benchmarks.items():
+            print(f"{key:20} {benchmark.what}\n{'':20} needs: {benchmark.needs}")
     else:
         raise UserError(f"there is no benchmark {name!r}; there are {', '.join(benchmarks)}")
 

@@ -1,12 +1,12 @@
 r"""Which choices of pre-training learn the most from the same processor seconds, by the held-out masked words' loss.
 
-The preset is `run_pretraining_budget.sh`'s own, for a small model. The others change one thing of it: flags of
-run_pretraining.py, the model, or how the updates are shared by the two lengths; those that lose by far changed it while
-it masked 15 % of the words, and their names say so. What an update costs is measured once for each computation, by
-short runs of it and of short sequences, one after the other, which a busy machine slows alike; a trial has as many
-updates as cost the same as so many with 15 % masked, and its schedule ends with them. Afterwards all are asked alike,
-without next sentences and with 15 % of the words masked, about text that none has read, and fine-tuned alike on
-questions and on entities, where given.
+The preset is that of `run_pretraining_budget.sh`, for a small model. Other choices change one thing of it: flags of
+run_pretraining.py, the model, or how the updates are shared by the two lengths; those that lose by far were tried while
+the preset masked 15 % of the words, and their names say so. What an update costs is measured once for each computation,
+by short runs of it and of short sequences with 15 % masked, one after the other, which a busy machine slows alike; a
+trial has as many updates as cost the same as --updates with 15 % masked, and its schedule ends with them. Afterwards
+all are evaluated alike on held-out text, without next sentences and with 15 % of the words masked, and fine-tuned alike
+on questions and on entities, where given.
 
     python -m benchmarks budget --data .../tokens/... --trials benchmarks/results/budget_trials \
       --questions data/download/sample --entities .../ncbi_disease --peer_python .../bin/python --peer_text .../training
@@ -64,7 +64,7 @@ class Choice:
     first_share: float = 0.9  # of the updates, as in the recipe; the rest is this one's
 
     def changed(self, **changes: Any) -> Choice:
-        """With other fields, or other flags, and as many predictions as the share of masked tokens asks for."""
+        """A copy with other fields or flags, and with as many predictions as the share of masked tokens needs."""
         fields = {name: changes.pop(name) for name in list(changes) if name in self.__dataclass_fields__}
         flags = {**self.flags, **changes}
         flags["max_predictions_per_seq"] = math.ceil(flags["masked_lm_prob"] * flags["max_seq_length"])
@@ -92,7 +92,7 @@ Trained = Union[Choice, Peer]
 
 
 class Trial(NamedTuple):
-    """A choice, trained from a seed, for so many times the budget."""
+    """A choice, trained from a seed for `times` times the budget."""
 
     name: str
     seed: int
@@ -116,22 +116,22 @@ LONG = Choice(
 )
 
 
-def _short(choice: Choice, **others: Any) -> Choice:
-    """The first phase: sequences of a quarter, twice as many in an update, at a constant rate."""
+def _short(choice: Choice, **changes: Any) -> Choice:
+    """The phase before a choice: sequences a quarter as long, twice as many in an update, a constant learning rate."""
     names = ("max_seq_length", "train_batch_size", "num_accumulation_steps")
     length, size, num_steps = (choice.flags[name] for name in names)
     shape = dict(zip(names, (length // 4, size * 4, num_steps // 2)))
     constant = {"warmup_share": 0.06, "decay_share": 0.01}  # next to no decay, as in the preset
-    return choice.changed(**{**shape, **constant, **others})
+    return choice.changed(**{**shape, **constant, **changes})
 
 
 def _after_short(choice: Choice, **first: Any) -> Choice:
-    """After a phase of short sequences; `first` changes that one."""
+    """The choice after a phase of short sequences; `first`: changes of that phase."""
     return choice.changed(first=_short(choice, **first))
 
 
 MASKED_15 = LONG.changed(masked_lm_prob=0.15)
-UNIT = _after_short(MASKED_15)  # by whose cost the budget is counted
+UNIT = _after_short(MASKED_15)  # an update of this is the unit of the budget
 UNIT_SHORT = _short(MASKED_15)
 HALF_BATCH = LONG.changed(train_batch_size=4, learning_rate=8e-4)
 LAMB = LONG.changed(optimizer_type="lamb", learning_rate=0.01)
@@ -163,7 +163,7 @@ CHOICES: dict[str, Trained] = {
     "LAMB, 0.01": _after_short(LAMB),
     "4 layers": _after_short(LONG.changed(layers=4)),
     "width 256, half the rate": _after_short(LONG.changed(hidden_size=256, learning_rate=5e-4)),
-    # 128 and 512 shrunk to 32 and 128.
+    # Its lengths of 128 and 512 become 32 and 128.
     "NVIDIA's recipe": _after_short(NVIDIA_LONG, learning_rate=0.01, warmup_share=2000 / 7038, decay_share=None),
     "run_mlm": Peer({}),
     "run_mlm, the preset's batch and rate": Peer({"learning_rate": 1e-3, "per_device_train_batch_size": 32}),
@@ -179,7 +179,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_files(parser: argparse.ArgumentParser) -> None:
-    """What is read, and where the trials are."""
+    """The options that name the files to read and the folder of the trials."""
     parser.add_argument("--data", type=existing, required=True, help="token files of a dataset: training/ and test/")
     parser.add_argument("--trials", type=Path, required=True, help="folder of what is finished, and of the runs")
     parser.add_argument("--questions", type=existing, help="folder with train-v1.1.json and dev-v1.1.json")
@@ -197,7 +197,7 @@ def run(bench: Bench) -> None:
         raise UserError("run_mlm needs --peer_python and --peer_text; give both, or leave it out of --only")
     facts = {"data": digest_of(options.data), "updates": options.updates}
     finished = Finished(options.trials / "finished.jsonl", facts)
-    # One seed of all choices first, so that an interrupted benchmark has something to say.
+    # All choices with one seed first, so that an interrupted benchmark can already compare them.
     seeds = range(1, options.seeds + 1)
     trials = [Trial(name, seed, times) for seed in seeds for name in names for times in options.times]
     for trial in Progress(trials, unit="trials", description="pre-training"):
@@ -213,25 +213,25 @@ def run(bench: Bench) -> None:
 
 
 def _trials_of(name: str, finished: Finished) -> list[tuple[Trial, Line]]:
-    """The finished ones of a choice."""
+    """The finished trials of a choice, with their lines."""
     return [(Trial(*line["row"]), line) for line in finished.lines if "loss" in line and line["row"][0] == name]
 
 
 def _rows(finished: Finished) -> list[list[Any]]:
-    """The table's for the budget itself, the lowest loss first."""
+    """The table's rows for trials of one budget (`times` 1), the lowest loss first."""
     rows = []
     for name in CHOICES:
         lines = [line for trial, line in _trials_of(name, finished) if trial.times == 1]
         if lines:
-            judged = [[line[judge] for line in lines if judge in line] for judge in SCORES]
-            scores = [mean_and_spread(values) if values else "-" for values in judged]
+            scores_of_seeds = [[line[name] for line in lines if name in line] for name in SCORES]
+            scores = [mean_and_spread(values) if values else "-" for values in scores_of_seeds]
             updates = sorted({line["updates"] for line in lines})  # several, if the cost was measured again
             rows.append([name, *scores, len(lines), ", ".join(map("{:,}".format, updates))])
     return sorted(rows, key=lambda row: float(row[1].split()[0]))
 
 
 def _by_budget(finished: Finished, budgets: Sequence[float]) -> list[list[Any]]:
-    """A row for each choice of several budgets, with the slope of the line of its losses by the budget's logarithm."""
+    """A row for each choice with several budgets: its losses, and their mean fall by each doubling (a fitted line)."""
     rows = []
     for name in CHOICES:
         losses = [(trial.times, line["loss"]) for trial, line in _trials_of(name, finished)]
@@ -268,7 +268,7 @@ def _cost_of(options: argparse.Namespace, finished: Finished, choice: Trained, f
     """How many times as much an update costs, in processor seconds, as one of `UNIT_SHORT`."""
 
     def secs(phase: Trained) -> float:
-        """Of many updates, without what a run costs besides."""
+        """Those of many updates, without what a run costs besides."""
         shutil.rmtree(folder, ignore_errors=True)  # what an interrupted measurement has left
         few, more = (_pretrain(options, phase, folder / f"cost_{count}", count, 1) for count in COST_UPDATES)
         shutil.rmtree(folder)
@@ -287,10 +287,10 @@ def _cost_of(options: argparse.Namespace, finished: Finished, choice: Trained, f
 def _pretrain(
     options: argparse.Namespace, choice: Trained, folder: Path, updates: int, seed: int, start: Path | None = None
 ) -> float:
-    """Returns processor seconds. `start`: the folder of a phase before this one."""
+    """Trains one phase into `folder`; returns processor seconds. `start`: the folder of the phase before it."""
     folder.mkdir(parents=True, exist_ok=True)
-    of_model = choice if isinstance(choice, Choice) else LONG
-    config = small_model(options.data, of_model.layers, of_model.hidden_size)
+    model_choice = choice if isinstance(choice, Choice) else LONG
+    config = small_model(options.data, model_choice.layers, model_choice.hidden_size)
     model = folder.with_suffix(".json")
     model.write_text(config.to_json(), encoding="utf-8")
     if isinstance(choice, Peer):
@@ -329,7 +329,7 @@ def train_peer(options: argparse.Namespace, config: Path, folder: Path, updates:
 
 
 def _held_out_loss(options: argparse.Namespace, weights: Path) -> float:
-    """The loss of the weights, by an update that changes none of them, and its evaluation."""
+    """The loss of the weights, evaluated after an update that is too small to change any of them."""
     names = ("train_batch_size", "max_seq_length", "max_predictions_per_seq", "masked_lm_prob", "no_next_sentence")
     flags = {
         **{name: MASKED_15.flags[name] for name in names},
@@ -367,7 +367,7 @@ def _fine_tuning(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def judge(options: argparse.Namespace, weights: Path, seed: int) -> dict[str, float]:
-    """What is in the table of `SCORES`, as far as the files for it are given."""
+    """The `SCORES` of the weights, as far as the files for them are given."""
     scores = {"loss": _held_out_loss(options, weights)}
     if options.questions:
         scores["answers"] = _f1_of_answers(options, weights, seed)
@@ -377,10 +377,10 @@ def judge(options: argparse.Namespace, weights: Path, seed: int) -> dict[str, fl
 
 
 def _scored(
-    program: str, flags: Mapping[str, Any], options: argparse.Namespace, weights: Path, judge: str
+    program: str, flags: Mapping[str, Any], options: argparse.Namespace, weights: Path, score: str
 ) -> dict[str, float]:
-    """The scores that a program writes, having begun with these weights."""
-    folder = weights.parent / judge
+    """The scores that a program writes after it has started from these weights."""
+    folder = weights.parent / score
     _program_secs(program, {**flags, "init_checkpoint": weights}, folder)
     return read_scores(folder)
 

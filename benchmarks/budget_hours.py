@@ -3,10 +3,10 @@ r"""The recipe for a budget of hours as it is typed, beside Hugging Face's run_m
     python -m benchmarks budget_hours --hours 0.1 --bert_model small --data .../tokens/... --trials results/hours \
       --peer_python .../bin/python --peer_text .../sharded/.../training
 
-On a GPU, if there is one. Ours is `scripts/run_pretraining_budget.sh`, starts and measurements and all. The peer, see
+Runs on a GPU if there is one. Ours is `scripts/run_pretraining_budget.sh`, with starts and measurements. The peer, see
 `variants/run_mlm.py`, trains with its defaults, and once more with our batch and peak rate, on a GPU in our precision,
-and compiled; short runs of it say how many updates take the seconds that ours took. Then all are asked alike, as in
-`budget`. What is finished is kept in the folder of the trials.
+and compiled; short runs of it say how many updates take the seconds that ours took. Then all are evaluated alike, as
+in `budget`. What is finished is kept in the folder of the trials.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from bert_tf.run.run_folder import read_config
 NEEDS = "--data: token files, and hours; --peer_python; better a GPU"
 ROUNDS, CORES = 1, 0
 OURS, DEFAULTS, AS_OURS = "the recipe for a budget", "run_mlm", "run_mlm, with our batch, rate and precision"
-FIRST, LAST = "phase_1", "phase_2"  # of ours
-PROBES = (20, 520)  # updates of the two short runs of the peer; its start takes seconds more or less
+FIRST, LAST = "phase_1", "phase_2"  # the phases of our run
+PROBES = (20, 520)  # updates of the peer's two short runs; they differ by much more than its start varies
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +50,7 @@ def run(bench: Bench) -> None:
     results = (options.trials / "ours").absolute()
     ours = finished.find(OURS)
     if not ours:
-        shutil.rmtree(results, ignore_errors=True)  # of an interrupted one, whose seconds are not known
+        shutil.rmtree(results, ignore_errors=True)  # of an interrupted run the seconds are not known
         outcome = _train_ours(options, results)
         ours = finished.add(OURS, {**outcome, **budget.judge(options, results / LAST, options.seed)})
     for name, is_as_ours in ((DEFAULTS, False), (AS_OURS, True)):
@@ -92,7 +92,7 @@ def _train_ours(options: argparse.Namespace, results: Path) -> dict[str, Any]:
 def _train_peer(
     options: argparse.Namespace, ours: dict[str, Any], folder: Path, secs: float, is_as_ours: bool
 ) -> dict[str, Any]:
-    """Takes as many seconds as our run took, by two short runs."""
+    """Trains the peer for about `secs`; two short runs show how many updates that takes."""
     flags: dict[str, Any] = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1}
     settings, model = ours["settings"], folder.with_suffix(".json")
     model.parent.mkdir(parents=True)

@@ -19,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Callable
 
-# Names of packages by the name under which each is imported.
+# Names of modules -> the packages that hold them.
 PACKAGES = {
     "tensorflow": "tensorflow",
     "official": "tf-models-official",
@@ -39,7 +39,7 @@ def cpu_secs() -> float:
 def timed(call: Callable[[], Any]) -> tuple[float, float, dict[str, float]]:
     """Seconds and processor seconds of a call, and the figures that it returns, if any.
 
-    A call of which a part must not count returns its own `wall_secs` and `cpu_secs` among the figures.
+    A call that must not be timed as a whole returns its own `wall_secs` and `cpu_secs` among the figures.
     """
     wall, cpu = time.perf_counter(), cpu_secs()
     result = call()

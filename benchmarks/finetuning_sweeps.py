@@ -37,29 +37,29 @@ _SWEEP_OF_TASKS = {"seq_length": (128, 512), "batch_size": (8, 32, 64)}
 
 
 def make(mode: str, typed: Typed, environment: LaunchEnvironment) -> Sweep:
-    """The configuration of SQuAD's that was typed, or else all that fit."""
+    """A sweep of SQuAD's head: the configuration that was typed, else all of `_SWEEPS` that fit."""
     if typed.texts:
         show(typed.describe())
         configurations = [{"seq_length": _SEQ_LENGTH, **typed.values}]
     else:
         num_ranks = max(environment.num_gpus, 1) if mode == "train" else 1
-        configurations = what_fits(environment, num_gpu=[num_ranks], **_SWEEPS[mode])
+        configurations = find_fitting(environment, num_gpu=[num_ranks], **_SWEEPS[mode])
     return Sweep(f"finetune_{mode}_benchmark", mode, configurations, environment)
 
 
 def make_of_task(mode: str, typed: Typed, environment: LaunchEnvironment) -> Sweep:
-    """All lengths, batch sizes and precisions of NVIDIA's script that fit, of what was typed."""
+    """A sweep of the typed task's head: all lengths, batch sizes and precisions of NVIDIA's script that fit."""
     show(typed.describe())
     fixed = {name: [value] for name, value in {"num_gpu": 1, **typed.values}.items()}
     name = f"biobert_finetune_{mode}_benchmark_{typed['task']}"
-    return Sweep(name, mode, what_fits(environment, **fixed, **_SWEEP_OF_TASKS), environment, heads=_HEADS)
+    return Sweep(name, mode, find_fitting(environment, **fixed, **_SWEEP_OF_TASKS), environment, heads=_HEADS)
 
 
-def what_fits(environment: LaunchEnvironment, **choices: Sequence[Any]) -> list[Values]:
-    """The configurations whose micro-batch fits into memory by training's plan; predicting needs less.
+def find_fitting(environment: LaunchEnvironment, **choices: Sequence[Any]) -> list[Values]:
+    """The configurations whose micro-batch fits into memory by the plan for training; predicting needs less.
 
     Args:
-      choices: the values of each argument; with the precisions of this machine all are combined.
+      choices: the values of each argument, which are combined with each other and with this machine's precisions.
     """
     precisions, scope = (("fp16", "fp32"), "step") if environment.num_gpus else (("fp32",), "blocks")
     choices = {**choices, "precision": precisions, "use_xla": [True]}
@@ -80,9 +80,9 @@ class Sweep:
     """Configurations that are measured one after the other.
 
     Attributes:
-      name: of the folder of results.
+      name: the name of the results folder.
       mode: "train" or "predict".
-      heads: what is measured, by a configuration's "task"; without one, SQuAD's.
+      heads: a configuration's "task" -> the head that is measured; without a task, SQuAD's.
     """
 
     name: str
@@ -92,7 +92,7 @@ class Sweep:
     heads: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def launch(self) -> int:
-        """Returns 0, or the last exit code that is not."""
+        """Measures them all; returns 0, or the last exit code that is not 0."""
         environment, configurations = self.environment, self.configurations
         folder = environment.path("results_dir", work_folder() / "results" / self.name)
         show([f"results_dir = {short_path(folder)}", "random weights and made-up rows: only the speed is measured"])

@@ -13,9 +13,9 @@ Line = dict[str, Any]
 
 
 class Finished:
-    """A file of JSON lines: what holds for all of them, then one for each `row`. Deleted lines are made again.
+    """A file of JSON lines: the facts that hold for all, then a line for each finished row.
 
-    Several processes may add to it.
+    A row whose line is deleted is run again. Several processes may add lines.
 
     Raises: UserError if the file was begun with other facts.
     """
@@ -25,10 +25,10 @@ class Finished:
         if not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True)
             self._append({"facts": facts})
-        begun = self._read()[0]["facts"]
-        changed = [name for name in facts if begun.get(name) != facts[name]]
+        facts_before = self._read()[0]["facts"]
+        changed = [name for name in facts if facts_before.get(name) != facts[name]]
         if changed:
-            raise UserError(f"{file} holds what was made with another {', '.join(changed)}; take another folder")
+            raise UserError(f"{file} holds results with another {', '.join(changed)}; take another folder")
 
     @property
     def lines(self) -> list[Line]:

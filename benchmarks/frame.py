@@ -52,7 +52,7 @@ class Variant(NamedTuple):
 
     make: str
     settings: Mapping[str, Any] = {}
-    peer: str = ""  # the tool in whose environment it runs; it is left out where peers are
+    peer: str = ""  # the tool in whose environment it runs; --no_peers leaves such variants out
     warm_up: int = 0
     afresh: bool = False  # a new process for each turn, so that no cache is warm
     python: str = sys.executable
@@ -79,7 +79,7 @@ def run_command(command: Sequence[str | Path], cores: Sequence[int] = (), **envi
 
 
 def read_scores(run_folder: Path) -> dict[str, float]:
-    """What a program of a task has found of its weights."""
+    """The scores that a program of a task has written, by name."""
     lines = (run_folder / "eval_results.txt").read_text(encoding="utf-8").splitlines()
     return {name: float(value) for name, value in (line.split(" = ") for line in lines)}
 
@@ -130,7 +130,7 @@ class Bench:
 
     @contextlib.contextmanager
     def pinned(self) -> Iterator[Bench]:
-        """Pins this process and its children to the benchmark's cores, with as many threads; yields `folder`."""
+        """Pins this process and its children to the cores, with as many threads, and makes a temporary `folder`."""
         threads = mock.patch.dict(os.environ, dict.fromkeys(THREADS, str(len(self.cores))))
         os.sched_setaffinity(0, self.cores)
         try:
@@ -153,10 +153,10 @@ class Bench:
         unit: str = "",
         clock: str = "cpu",
     ) -> dict[str, list[Sample]]:
-        """Measures the variants by turns, without those of peers that are left out, and adds the part to the result.
+        """Measures the variants by turns (with --no_peers only ours), and adds a part to the result.
 
         Args:
-          amount, unit: of the work of one turn, for the rates; or the name of the figure that says how much it was.
+          amount: the work of one turn, for the rates, or the name of the figure that tells it; `unit`: its unit.
           clock: "wall" or "cpu", by which ratios are computed.
         """
         if self.options.no_peers:
@@ -183,14 +183,14 @@ class Bench:
         print("\n".join(results.part_lines(part)), flush=True)
 
     def _turn(self, variant: Measurable, stack: contextlib.ExitStack) -> Turn:
-        """What makes a variant take a turn, until the stack is closed."""
+        """A function that makes a turn of a variant, until the stack is closed."""
         if not isinstance(variant, Variant):
             return lambda: Sample(*timed(variant))
         return functools.partial(self.once, variant) if variant.afresh else stack.enter_context(self._process(variant))
 
     @contextlib.contextmanager
     def _process(self, variant: Variant) -> Iterator[Turn]:
-        """Starts the process of a variant."""
+        """Starts the process of a variant; yields a function that makes a turn in it."""
         python = peers.python_of(variant.peer) if variant.peer else variant.python
         process = subprocess.Popen(
             [python, str(CHILD), variant.make], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -219,11 +219,11 @@ class Bench:
 
     def _note_versions(self, versions: Mapping[str, str]) -> None:
         for name, version in versions.items():
-            known = self.result["versions"].setdefault(name, [])
-            known += [version] * (version not in known)
+            noted = self.result["versions"].setdefault(name, [])
+            noted += [version] * (version not in noted)
 
     def stage(self, command: str, name: str, source: Path, num_processes: int) -> None:
-        """Runs an action of bertPrep.py, on a core for each process, in a new folder that has `source` by this name."""
+        """Runs an action of bertPrep.py, one process a core, in a new working directory where `name` is `source`."""
         folder = self.folder / "stage"
         shutil.rmtree(folder, ignore_errors=True)
         (folder / name).parent.mkdir(parents=True)
@@ -241,7 +241,7 @@ class Bench:
 
 
 def hardware(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """What a result must have in common with an older one to replace it."""
+    """The hardware as a result states it."""
     flags = next((line.split() for line in Path("/proc/cpuinfo").read_text().splitlines() if line[:5] == "flags"), [])
     features = [name for name in FEATURES if name in flags]
     return {"processor": facts["processor"], "features": features, "num_cores": facts["num_cores"]}

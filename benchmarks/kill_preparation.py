@@ -116,7 +116,7 @@ class Stage(Subject[subprocess.Popen]):
         )
 
     def disturb(self, run: subprocess.Popen) -> str | None:
-        """Kills the program, a worker, or all."""
+        """Kills the program, a worker, or all, after a random time."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             run.wait(self.generator.uniform(0, self.undisturbed_secs))
             return None
@@ -168,21 +168,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(bench: Bench) -> None:
     options, reference, before = bench.options, bench.folder / "undisturbed", bench.folder / "before"
     generator, stages = random.Random(options.seed), list[Stage]()
-    first: dict[str, str] = {}
+    first_output: dict[str, str] = {}
     for num_processes in options.n_processes:
         shutil.rmtree(reference, ignore_errors=True)
         reference.mkdir()
         for name in STAGES:
-            whole = files_below(reference)
+            undamaged = files_below(reference)
             if name == "verify":
                 damage(reference, generator)
             shutil.rmtree(before, ignore_errors=True)
             shutil.copytree(reference, before)
             stages.append(Stage(name, before, reference, num_processes, generator, options.kills))
-            assert name != "verify" or stages[-1].undisturbed == whole, "an undisturbed repair gives other bytes"
+            assert name != "verify" or stages[-1].undisturbed == undamaged, "an undisturbed repair gives other bytes"
             stages[-1].torment()
-        first = first or files_below(reference)
-        if files_below(reference) != first:
+        first_output = first_output or files_below(reference)
+        if files_below(reference) != first_output:
             raise SystemExit(f"{num_processes} processes give other bytes than {options.n_processes[0]}, undisturbed")
     killing.report(bench, stages, KINDS)
 

@@ -120,7 +120,7 @@ class Training(Subject[Run]):
         return differences(result_files(self._folder), self._undisturbed)
 
     def disturb(self, run: Run) -> str | None:
-        """By the first kind that is possible, as there may be no rank; the others get their turn later."""
+        """Kills by the first of `kinds` that is possible, as there may be no rank; others get their turn later."""
         if not self._wait_for_moment(run):
             return None
         processes, ranks = run.processes(), run.ranks()

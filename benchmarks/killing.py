@@ -16,11 +16,11 @@ Run = TypeVar("Run")
 
 
 class Subject(abc.ABC, Generic[Run]):
-    """What is disturbed. A run is one start of it; a round is as many runs as it takes until one is left alone.
+    """A program that is disturbed. A run is one start of it; a round repeats runs until one comes to its end.
 
     Attributes:
-      kinds: of disturbances that are still to come.
-      counts: how often each was met.
+      kinds: those of the disturbances that are still to come.
+      counts: how often each kind has happened.
     """
 
     def __init__(self, title: str, generator: random.Random, kinds: Sequence[str]):
@@ -38,7 +38,7 @@ class Subject(abc.ABC, Generic[Run]):
 
     @abc.abstractmethod
     def disturb(self, run: Run) -> str | None:
-        """Returns which of `kinds` it was, or None if the run came to its end before."""
+        """Disturbs a run; returns which of `kinds` it was, or None if the run came to its end before."""
 
     @abc.abstractmethod
     def finish(self, run: Run) -> None:
@@ -46,7 +46,7 @@ class Subject(abc.ABC, Generic[Run]):
 
     @abc.abstractmethod
     def differences(self) -> list[str]:
-        """What is not as after an undisturbed run."""
+        """A line for each file that is not as after an undisturbed run."""
 
     def torment(self) -> None:
         """Disturbs runs, round after round, until each of `kinds` has had its turn."""
@@ -65,13 +65,14 @@ class Subject(abc.ABC, Generic[Run]):
 
 
 def report(bench: Bench, subjects: Sequence[Subject[Any]], kinds: Sequence[str]) -> None:
-    """Adds a table. Ends the program with what was wrong, if anything was."""
+    """Adds the table of disturbances. Ends the program with an error that lists the faults, if there were any."""
     rows = [
-        [each.title, each.undisturbed_secs, *(each.counts[kind] for kind in kinds), each.num_ended, len(each.faults)]
-        for each in subjects
+        [subject.title, subject.undisturbed_secs]
+        + [*(subject.counts[kind] for kind in kinds), subject.num_ended, len(subject.faults)]
+        for subject in subjects
     ]
     bench.table("Disturbances", ["", "undisturbed s", *kinds, "came to its end", "faults"], rows)
-    faults = [f"{each.title}: {fault}" for each in subjects for fault in each.faults]
+    faults = [f"{subject.title}: {fault}" for subject in subjects for fault in subject.faults]
     if faults:
         raise SystemExit("\n".join(faults))
 
@@ -82,7 +83,7 @@ def add_options(parser: argparse.ArgumentParser, kills: int) -> None:
 
 
 def differences(after: Mapping[str, Any], undisturbed: Mapping[str, Any]) -> list[str]:
-    """The files, given with their contents or digests, that are not as they should be."""
+    """A line for each file that differs; the arguments map the names of files to contents or digests."""
     return [
         f"{name} is " + ("missing" if name not in after else "left over" if name not in undisturbed else "different")
         for name in sorted({*after, *undisturbed})

@@ -70,9 +70,9 @@ def run(bench: Bench) -> None:
     weights = {variable.name.split(":")[0]: variable.numpy() for variable in model.trainable_variables}
     rng = np.random.default_rng(0)
     gradients = [tf.constant(1e-3 * rng.standard_normal(value.shape, np.float32)) for value in weights.values()]
-    ways: dict[str, Any] = {"tensorflow-addons LAMB, tf.function": addons_update} if tfa else {}
+    makers: dict[str, Any] = {"tensorflow-addons LAMB, tf.function": addons_update} if tfa else {}
     updates: dict[str, Callable[[], float]] = {}
-    for name, make in {**ways, "NVLAMB, compiled by shape": our_update}.items():
+    for name, make in {**makers, "NVLAMB, compiled by shape": our_update}.items():
         update = tf.function(make([tf.Variable(value, name=name) for name, value in weights.items()], gradients))
         updates[name] = lambda update=update: float(update())
         updates[name](), updates[name]()  # compiles

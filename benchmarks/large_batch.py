@@ -55,12 +55,12 @@ def run(bench: Bench) -> None:
     learned = with_all_seeds(bench, [trial for by_batch in variants.values() for trial in by_batch.values()])
 
     def cell(trial: Trial) -> str:
-        return f"{mean_and_spread(one.mlm_loss for one in learned[trial])} (rate {number(trial.rate)})"
+        return f"{mean_and_spread(result.mlm_loss for result in learned[trial])} (rate {number(trial.rate)})"
 
     updates = [f"{batch:,}: {options.num_examples // batch:,} updates" for batch in options.batches]
     rows = [[name, *(cell(trial) for trial in by_batch.values())] for name, by_batch in variants.items()]
     bench.table("Held-out masked-word loss by global batch, mean ± spread of seeds", ["optimizer", *updates], rows)
-    rows = [[name, f"{batch:,}", each] for (name, batch), each in tried.items()]
+    rows = [[name, f"{batch:,}", losses] for (name, batch), losses in tried.items()]
     bench.table("The search, seed 1", ["optimizer", "batch", "rate and loss"], rows)
     loss = f"{_loss_of_word_frequencies(options.data):.4f}"
     bench.table("Held-out loss of a model that knows the training text's word frequencies only", ["loss"], [[loss]])

@@ -35,7 +35,7 @@ def _tokens(ids: tf.Tensor) -> dict[str, tf.Tensor]:
     return {"label_ids": ids % 3, "label_weights": tf.ones(ids.shape)}
 
 
-# The classes of entities are O, B and I; those of texts as many as ChemProt's.
+# Entities have the classes O, B and I; texts have as many as ChemProt.
 HEADS = {
     "squad": Head(SpanModel, SpanObjective, _spans),
     "entities": Head(lambda config, backend, seed: TokenModel(config, 3, backend, seed), TokenObjective, _tokens),
@@ -48,7 +48,7 @@ HEADS = {
 
 
 def make_state(work: Workload, optimizer_type: str = "lamb", head: Head = HEADS["squad"]) -> TrainState:
-    """Random weights and an optimizer, as in a run; `head` if nothing is predicted."""
+    """Random weights and an optimizer, as in a run; `head`: where `work` has no masked tokens."""
     backend = make_backend(work.scope, compute_dtype(work.precision), recompute=work.recompute)
     model_class = PretrainingModel if work.num_predictions else head.model
     return TrainState(

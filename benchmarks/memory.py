@@ -37,10 +37,10 @@ base,2,128,20,blocks,bf16,keep
 """
 
 
-def describe(text: str) -> Workload:
-    model, size, length, predictions, scope, precision, kept = text.split(",")
+def parse_workload(text: str) -> Workload:
+    model, size, length, predictions, scope, precision, activations = text.split(",")
     config, shape = BertConfig.preset(model, GOOGLE_VOCAB_SIZE), (int(length), int(predictions))
-    return Workload(config, *shape, scope, int(size), precision, kept == "recompute")
+    return Workload(config, *shape, scope, int(size), precision, activations == "recompute")
 
 
 def updates(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
@@ -48,7 +48,7 @@ def updates(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
     from benchmarks.made_up import made_up_rows, make_step
     from bert_tf.base.tensorflow import tf
 
-    work = describe(settings["configuration"])
+    work = parse_workload(settings["configuration"])
 
     def run() -> dict[str, float]:
         tf.function(lambda x: x @ x, jit_compile=True)(tf.ones([8, 8]))  # the compiler's own memory is not the model's
@@ -70,7 +70,7 @@ def run(bench: Bench) -> None:
     rows, errors = [], []
     for text in bench.options.configurations:
         measured = bench.once(Variant("benchmarks.memory:updates", {"configuration": text})).figures["measured"]
-        work = describe(text)
+        work = parse_workload(text)
         work = dataclasses.replace(work, num_at_once=micro_batches_at_once(work.scope))
         memory = predict(split_into(work, work.micro_batch_size, NUM_MICRO_BATCHES))
         errors.append(memory.total / MIB / measured - 1)

@@ -45,7 +45,7 @@ from bert_tf.training.step import TrainStep
 NEEDS = "peer nvidia_tf2; --checkout of NVIDIA/DeepLearningExamples, --text with a document a line, --vocab_file"
 ROUNDS = 1
 NUM_UPDATES, BATCH_SIZE, NUM_MICRO_BATCHES, WARMUP_STEPS = 20, 32, 4, 4
-# Ours and theirs of an optimizer, and its learning rate.
+# Our name of an optimizer -> theirs, and its learning rate.
 OPTIMIZERS = {"lamb": ("LAMB", 6e-3), "adamw": ("adam", 1e-4)}
 # The gradient of a key's bias is 0 (softmax ignores what is added to all scores), so it changes by rounding alone.
 NO_GRADIENT = "/attention/self/key/bias"
@@ -71,12 +71,12 @@ class Run(NamedTuple):
     num_updates: int
 
 
-Stage = tuple[str, tuple[str, ...], Ours]  # what is taken away, of `variants.nvidia_tf2.SWITCHES`, and how ours updates
+Stage = tuple[str, tuple[str, ...], Ours]  # its title, names of `variants.nvidia_tf2.SWITCHES`, and how ours updates
 ROUNDING = "ours: 1 - b and 1 - b^t in float32"
 
 
 def stages_of_lamb() -> list[Stage]:
-    """The first has all differences, each further one has one difference less."""
+    """The first stage has all differences; each further one has one difference less."""
     ours, names = Ours("lamb", OPTIMIZERS["lamb"][1]), tuple(SWITCHES)
     theirs = [(f"theirs: {name}", names[:number], ours) for number, name in enumerate(names, 1)]
     rounded = (ROUNDING, names, ours._replace(float32_coefficients=True))
@@ -217,9 +217,9 @@ def run(bench: Bench) -> None:
 
     def compare(title: str, stages: Sequence[Stage], further: Sequence[Sequence[Any]] = ()) -> None:
         lines: list[Sequence[Any]] = []
-        for what, switches, ours in stages:
+        for name, switches, ours in stages:
             theirs = compared.theirs(ours.optimizer_type, switches)
-            lines.append([what, *differences(theirs, compared.ours(ours), compared.start), theirs.num_updates])
+            lines.append([name, *differences(theirs, compared.ours(ours), compared.start), theirs.num_updates])
             print(*lines[-1], flush=True)
         columns = ["and without this", "loss", "a variable", "change of all weights", "updates there"]
         bench.table(f"Relative differences after {NUM_UPDATES} updates: {title}", columns, [*lines, *further])

@@ -30,15 +30,18 @@ def run(bench: Bench) -> None:
     learned = with_all_seeds(bench, [Trial(1, precision) for precision in PRECISIONS])
     by_precision = {trial.precision: all_seeds for trial, all_seeds in learned.items()}
     rows = [
-        [precision, *(mean_and_spread(getattr(one, loss) for one in learned) for loss in ("mlm_loss", "nsp_loss"))]
-        + [mean_and_spread(one.mlm_loss - other.mlm_loss for one, other in zip(learned, by_precision["fp32"]))]
-        for precision, learned in by_precision.items()
+        [
+            precision,
+            *(mean_and_spread(getattr(result, name) for result in results) for name in ("mlm_loss", "nsp_loss")),
+        ]
+        + [mean_and_spread(result.mlm_loss - fp32.mlm_loss for result, fp32 in zip(results, by_precision["fp32"]))]
+        for precision, results in by_precision.items()
     ]
     columns = ["matmuls in", "held-out masked-word loss, mean ± spread of seeds", "next-sentence loss"]
     bench.table("At the end", [*columns, "masked-word loss less fp32's of the same seed"], rows)
     curves = []
     for point, (update, _) in enumerate(by_precision["fp32"][0].curve):
-        losses = [[one.curve[point][1] for one in all_seeds] for all_seeds in by_precision.values()]
+        losses = [[result.curve[point][1] for result in all_seeds] for all_seeds in by_precision.values()]
         spread = statistics.stdev(losses[0]) if len(losses[0]) > 1 else math.nan
         curves.append([update, *map(statistics.mean, losses), spread])
     bench.table("On the way: training loss", ["update", *PRECISIONS, "spread of fp32's seeds"], curves)

@@ -4,7 +4,7 @@ Making instances, from sharded text to TFRecords, is compared with create_pretra
 process each time, so that no cache is warm; imports do not count. Making token files with five passes of pairs of both
 lengths is compared with its two runs for both lengths: in a new process, and in one that has already tokenised other
 text of that size, which is how most shards of a corpus are made. Sharding runs in one process, and in two on two cores.
---text is the output of text_formatting, one document per line. It is repeated or cut to the wanted sizes.
+--text is the output of text_formatting, one document per line. It is repeated or cut to the sizes of the options.
 
     python -m benchmarks preparation --text data/formatted_one_article_per_line/*.txt --vocab_file vocab.txt
 """

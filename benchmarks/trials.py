@@ -1,6 +1,6 @@
 """Pre-trains a small model many times over, each time in a folder of its own.
 
-Hundreds of them can be interrupted at any time and continued elsewhere with their folder's `finished.jsonl`. An
+Hundreds of trials can be interrupted at any time and continued elsewhere with their folder's `finished.jsonl`. An
 interrupted trial resumes from its checkpoint.
 """
 
@@ -31,7 +31,7 @@ from bert_tf.settings.training import PretrainingConfig
 from bert_tf.text.vocabulary import load_pieces
 
 MICRO_BATCH = 128
-UPDATES_A_LINE = 10
+UPDATES_PER_LINE = 10
 MORE_RATES = 2  # tried beyond an end of a search that is nearly as good as the best
 NEARLY = 1.01
 DIVERGED = 3  # exit code of a trial whose gradients are no longer finite
@@ -46,8 +46,8 @@ class Trial(NamedTuple):
     rate: float = 0.01
     batch_size: int = 32
     warmup_share: float = 0.1
-    clips: bool = True  # gradients to a global norm of 1, before the moments
-    short_share: float = 0.0  # of the compute that is spent on short sequences, in a phase before
+    clips: bool = True  # whether gradients are clipped to a global norm of 1
+    short_share: float = 0.0  # the share of the compute for short sequences, in a phase before
 
     @property
     def name(self) -> str:
@@ -55,14 +55,14 @@ class Trial(NamedTuple):
 
 
 class Phase(NamedTuple):
-    """What a trial does in one go; a trial with short sequences has two."""
+    """One pre-training of a trial; a trial with short sequences has two."""
 
     folder: Path
     max_seq_length: int
     num_examples: int
     batch_size: int
     rate: float
-    start: Path | None  # the phase that it goes on from
+    start: Path | None  # the folder of the phase whose weights it starts from
 
 
 class Learned(NamedTuple):
@@ -126,14 +126,17 @@ def search(bench: Bench, grid: Mapping[Any, list[Trial]]) -> tuple[dict[Any, Tri
     best of its list the search continues; the new trials are added to it.
     """
     for more in range(MORE_RATES + 1):
-        losses = {trial: each.mlm_loss for trial, each in run_trials(bench, itertools.chain(*grid.values())).items()}
-        best = {key: min(some, key=losses.__getitem__) for key, some in grid.items()}
-        for key, some in grid.items() if more < MORE_RATES else ():
-            for end, position, factor in ((some[0], 0, 0.5), (some[-1], len(some) + 1, 2.0)):
+        losses = {
+            trial: result.mlm_loss for trial, result in run_trials(bench, itertools.chain(*grid.values())).items()
+        }
+        best = {key: min(candidates, key=losses.__getitem__) for key, candidates in grid.items()}
+        for key, candidates in grid.items() if more < MORE_RATES else ():
+            for end, position, factor in ((candidates[0], 0, 0.5), (candidates[-1], len(candidates) + 1, 2.0)):
                 if losses[end] <= NEARLY * losses[best[key]]:
-                    some.insert(position, end._replace(rate=round(end.rate * factor, 6)))
+                    candidates.insert(position, end._replace(rate=round(end.rate * factor, 6)))
     tried = {
-        key: ", ".join(f"{number(trial.rate)}: {losses[trial]:.3f}" for trial in some) for key, some in grid.items()
+        key: ", ".join(f"{number(trial.rate)}: {losses[trial]:.3f}" for trial in candidates)
+        for key, candidates in grid.items()
     }
     return best, tried
 
@@ -145,7 +148,7 @@ def _facts(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def digest_of(data: Path) -> str:
-    """Of a dataset's token files and its vocabulary."""
+    """A digest of a dataset's token files and its vocabulary."""
     files = [*sorted(data.rglob("*.tokens")), data / "vocab.txt"]
     return hashlib.sha256("".join(map(sha256_of_file, files)).encode()).hexdigest()
 
@@ -157,7 +160,7 @@ def _read_run(folder: Path) -> Learned:
 
 
 def small_model(data: Path, layers: int, hidden_size: int) -> BertConfig:
-    """With heads of 64, for the vocabulary of a dataset."""
+    """The configuration of a model with attention heads of width 64, for the vocabulary of a dataset."""
     num_pieces = len(load_pieces(data / "vocab.txt"))
     return BertConfig(num_pieces, hidden_size, layers, max(1, hidden_size // 64), 4 * hidden_size)
 
@@ -187,11 +190,11 @@ def phases_of(trial: Trial, model: BertConfig, max_seq_length: int, num_examples
 
 
 def num_predictions(max_seq_length: int) -> int:
-    """Masked words of a sequence, at most."""
+    """The largest number of masked words in a sequence."""
     return max(1, round(0.15 * max_seq_length))
 
 
-def _train_phase(folder_of_data: Path, model: BertConfig, trial: Trial, phase: Phase) -> None:
+def _train_phase(data: Path, model: BertConfig, trial: Trial, phase: Phase) -> None:
     from bert_tf.ranks.workers import Workers
     from bert_tf.settings.programs import PretrainingOptions
     from bert_tf.tasks.job import Job, run_job
@@ -216,7 +219,7 @@ def _train_phase(folder_of_data: Path, model: BertConfig, trial: Trial, phase: P
         eval_batch_size=32,
         max_eval_steps=0,
         save_checkpoint_steps=num_updates,
-        display_loss_steps=min(UPDATES_A_LINE, num_updates),
+        display_loss_steps=min(UPDATES_PER_LINE, num_updates),
     )
     with contextlib.ExitStack() as changes:
         if is_emulated:
@@ -229,8 +232,8 @@ def _train_phase(folder_of_data: Path, model: BertConfig, trial: Trial, phase: P
         options = PretrainingOptions(
             model_dir=str(phase.folder),
             bert_config_file=str(model_file),
-            input_files=str(folder_of_data / "training"),
-            eval_files=str(folder_of_data / "test"),
+            input_files=str(data / "training"),
+            eval_files=str(data / "test"),
             init_checkpoint=str(phase.start) if phase.start else None,
             enable_xla=True,
         )

@@ -41,7 +41,9 @@ def run(bench: Bench) -> None:
     best, tried = search(bench, searches)
     learned, rows = with_all_seeds(bench, best.values()), []
     for way, trial in best.items():
-        losses = [mean_and_spread(getattr(one, name) for one in learned[trial]) for name in ("mlm_loss", "nsp_loss")]
+        losses = [
+            mean_and_spread(getattr(result, name) for result in learned[trial]) for name in ("mlm_loss", "nsp_loss")
+        ]
         rows.append([way, *losses, number(trial.rate), tried[way]])
     columns = ["sequences", "held-out masked-word loss, mean ± spread of seeds", "next-sentence loss", "rate"]
     bench.table("At equal compute, on full length", [*columns, "the search, seed 1: rate and loss"], rows)

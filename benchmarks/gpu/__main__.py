@@ -41,9 +41,9 @@ from bert_tf.memory.plan import find_device
 from bert_tf.run.run_folder import provenance
 
 NEEDS = "a GPU, or --rehearse"
-# Of the GPU's memory, for all processes together.
+# The share of the GPU's memory for all processes together.
 USABLE_SHARE = 0.95
-# Of this machine's memory, for a process that compiles 24 layers.
+# Bytes of the host's memory for a process that compiles 24 layers.
 HOST_MEMORY = 6.0 * GIB
 CORES_PER_PROCESS = 2
 # Prefixes of the environment variables that change what is measured.

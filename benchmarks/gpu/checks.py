@@ -1,4 +1,4 @@
-"""What is asked besides figures: the doctor, and the tests of what a GPU computes."""
+"""The checks besides the measurements: the doctor, and the tests of what a GPU computes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from benchmarks.gpu.jobs import Job
 from bert_tf.base.files import checkout
 from bert_tf.base.machine.hardware import GIB
 
-# In scope `step` XLA compiles a test's kernels for the card. Of TensorFlow's own ones each takes a second and more when
-# it is first used, where there is no machine code for the card, as in 2.15 for compute capability 9.0.
+# In scope `step` XLA compiles a test's kernels for the GPU. Each of TensorFlow's own kernels takes a second or more at
+# its first use where it has no machine code for the GPU, as in 2.15 for compute capability 9.0.
 TELLING = "step or attention"
 
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """A program that answers yes or no. Its dictionary identifies its line in rows.jsonl, as that of a `Row`."""
+    """A program that answers yes or no. Its fields identify its line in rows.jsonl, as those of a `Row`."""
 
     part: str  # of the report
     title: str
@@ -57,11 +57,11 @@ def read_counts(file: Path) -> dict[str, Any]:
     counts: dict[str, Any] = {"passed": 0, "skipped": {}, "wrong": {}}
     for case in cases:
         name = "::".join(filter(None, (case.get("classname"), case.get("name"))))
-        told = {kind: each for kind in ("failure", "error", "skipped") if (each := case.find(kind)) is not None}
-        if not told:
+        outcomes = {kind: part for kind in ("failure", "error", "skipped") if (part := case.find(kind)) is not None}
+        if not outcomes:
             counts["passed"] += 1
             continue
-        kind, each = next(iter(told.items()))
-        message = each.get("message", "").partition("\n")[0][:300]
+        kind, element = next(iter(outcomes.items()))
+        message = element.get("message", "").partition("\n")[0][:300]
         counts["skipped" if kind == "skipped" else "wrong"][name] = message
     return counts

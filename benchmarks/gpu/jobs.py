@@ -22,7 +22,7 @@ from typing import Any, Callable, NamedTuple
 
 READY = "compiled; waiting for the turn to be measured"
 POLL_SECS = 0.1
-# So long after the first process is ready others are still started; else the first figures would come last.
+# For so long after the first process is ready others are still started; later ones would delay the first figures.
 PATIENCE_SECS = 60.0
 # No process is started with less time than this left.
 SHORTEST_SECS = 45.0
@@ -86,7 +86,7 @@ class _Process:
             )
 
     def ready_at(self) -> float | None:
-        """Since when it waits for its turn, or has it."""
+        """When it was first seen to wait for its turn; None if it does not yet."""
         if self._ready_at is None and READY in self.job.printed():
             self._ready_at = time.monotonic()
         return self._ready_at
@@ -115,8 +115,8 @@ def run_all(
 ) -> bool:
     """Runs all of them, the first ones first; returns whether the time was enough for that.
 
-    `ended` is told the exit code, None where a process took longer than `limits.secs`. It is not called for one that
-    was killed because all of the time was over.
+    `ended` gets the exit code, or None where a process took longer than `limits.secs`. It is not called for one that
+    was killed because `limits.end` was reached.
     """
     waiting, running = list(jobs), list[_Process]()
     try:
@@ -129,7 +129,7 @@ def run_all(
             may_start = not all_ready and (not ready or time.monotonic() - min(ready) < PATIENCE_SECS)
             if all_ready and not running[0].has_turn:
                 running[0].give_turn()
-            elif may_start and left >= SHORTEST_SECS and (job := _that_fits(waiting, running, limits)):
+            elif may_start and left >= SHORTEST_SECS and (job := _next_fitting(waiting, running, limits)):
                 waiting.remove(job)
                 started(job)
                 running.append(_Process(job, environment))
@@ -147,8 +147,8 @@ def run_all(
             process.kill()
 
 
-def _that_fits(waiting: Sequence[Job], running: Sequence[_Process], limits: Limits) -> Job | None:
-    """The first job for which there is room beside those that run; alone it may try in any case."""
+def _next_fitting(waiting: Sequence[Job], running: Sequence[_Process], limits: Limits) -> Job | None:
+    """The first job for which there is room beside those that run; if none runs, the first job in any case."""
     free = limits.memory - sum(process.job.memory for process in running)
     has_room = len(running) < limits.num_at_once
     return next((job for job in waiting if not running or (has_room and job.memory <= free)), None)

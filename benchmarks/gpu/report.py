@@ -23,8 +23,8 @@ def number(value: float | None, digits: int = 1, factor: float = 1.0) -> str:
 
 def predicted(line: Line) -> str:
     """How many times as fast as predicted."""
-    known = line.get("predicted_rows_per_sec")
-    return number(line["rows_per_sec"] / known, 2) if known else "-"
+    rate = line.get("predicted_rows_per_sec")
+    return number(line["rows_per_sec"] / rate, 2) if rate else "-"
 
 
 def planned(line: Line) -> str:
@@ -50,7 +50,7 @@ MEMORY: Columns = (
 
 
 def brief(outcome: Line) -> str:
-    """What a person who waits is told of a line."""
+    """The outcome of a line in a few words, for the console."""
     if "failed" in outcome:
         return f"failed: {outcome['failed']}"
     if "said" in outcome:
@@ -78,7 +78,7 @@ def is_right(lines: list[Line]) -> bool:
 
 
 def beside_peer(lines: list[Line]) -> Columns:
-    """The column of how many times as fast as the peer's row of the same size a line is."""
+    """The column that says how many times as fast a line is as the peer's row of the same size."""
 
     def size(line: Line) -> tuple[Any, ...]:
         return tuple(line["row"][name] for name in COMPARED)

@@ -25,8 +25,8 @@ from bert_tf.model.kernels.requirements import may_have_kernels
 
 MASKED_SHARE, SHORTEST = 0.15, 5
 NUM_FIRST_UPDATES = 3  # of which the first one is compiled, and after which bits are compared
-# Of memory, over the plan: the allocator asks the GPU for more and more, and may not use all that it has got. On an
-# H200 it had 1.33 (Large) and 1.59 times (Base) what it needed.
+# Memory taken, relative to the plan: the allocator takes ever larger blocks from the GPU, and may not use all of them.
+# On an H200 it had taken 1.33 (Large) and 1.59 times (Base) what it needed.
 GROWTH = 1.6
 
 Batch = tuple[dict[str, Any], Optional[int]]  # features [A, B, ...] and how many of the A count
@@ -34,7 +34,7 @@ Batch = tuple[dict[str, Any], Optional[int]]  # features [A, B, ...] and how man
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A configuration. Its dictionary is the argument of its process, and identifies its line in rows.jsonl."""
+    """A configuration. Its fields are the argument of its process, and identify its line in rows.jsonl."""
 
     part: str  # of the report: "start" and "memory" time nothing
     bert_model: str
@@ -47,7 +47,7 @@ class Row:
     micro_batch_size: int = 1
     packing: bool = False
     num_layers: int | None = None  # None: all of the model's
-    start: int = 0  # of several with the same settings, which must make the same bits
+    start: int = 0  # numbers rows with the same settings, which must end with the same bits
 
     @property
     def size(self) -> str:
@@ -75,7 +75,7 @@ class Row:
         return GROWTH * predict(self.workload).total + PROGRAM
 
     def command(self, _: Path, peer_python: Path | None, rehearse: bool) -> list[str]:
-        """Of its process, this program or `peer`, whose settings are those of `variants.hugging_face.make_update`."""
+        """The command of its process: this program, or `peer` with settings for `variants.hugging_face.make_update`."""
         settings = dataclasses.asdict(self)
         if self.part != "peer":
             return [sys.executable, "-m", "benchmarks.gpu.row", json.dumps(settings)]
@@ -152,12 +152,12 @@ def run(row: Row) -> dict[str, Any]:
 
     details, device = start_device(row.precision)
     step = make_step(row.workload)
-    given = batches(row, max(NUM_FIRST_UPDATES, row.num_updates))
+    row_batches = batches(row, max(NUM_FIRST_UPDATES, row.num_updates))
     tf.config.experimental.reset_memory_stats(device)  # so that drawing the weights does not count
 
     def make_updates(count: int) -> Iterator[tuple[float, bool]]:
-        """The seconds for which each held the host, and whether it is finite, for which it must be waited."""
-        for number, (features, num_micro_batches) in enumerate(given[:count]):
+        """For each, the seconds that it held the host, and whether it is finite; reading that waits for its end."""
+        for number, (features, num_micro_batches) in enumerate(row_batches[:count]):
             started = time.perf_counter()
             result = step(features, number, num_micro_batches=num_micro_batches)
             yield time.perf_counter() - started, result.is_finite
@@ -175,7 +175,7 @@ def run(row: Row) -> dict[str, Any]:
         held_secs, results = zip(*make_updates(row.num_updates))  # as in training: results are read only at the end
         finite.append(bool(results[-1]))
         update_secs = (time.perf_counter() - started) / row.num_updates
-        counts = [count or row.num_accumulation_steps for _, count in given[: row.num_updates]]
+        counts = [count or row.num_accumulation_steps for _, count in row_batches[: row.num_updates]]
         figures = speed(row, update_secs, statistics.mean(counts), details.get("device_name", ""))
         outcome.update(figures, held_secs=statistics.mean(held_secs))
     return {

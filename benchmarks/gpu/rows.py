@@ -1,4 +1,4 @@
-"""Which rows there are, in groups, of which each is finished before the next one begins."""
+"""The rows, in groups; each group is finished before the next one begins."""
 
 from __future__ import annotations
 
@@ -34,24 +34,26 @@ REHEARSAL = Sizes(("tiny",), ((64, 8), (32, 4)), ((2, 4),), 1, 3, 2, ((2,), (1, 
 
 
 def plan_rows(sizes: Sizes, memory: float, has_bf16: bool, has_peer: bool) -> list[Group]:
-    """All rows: first the group that answers the questions, then what is asked besides, then the other tests.
+    """All rows: first the group that answers the questions, then further measurements, then the other tests.
 
-    Within a group those come first whose compilation takes longest. `has_bf16`: the GPU has bfloat16 and TF32.
+    Within a group, rows that take longest to compile come first. `has_bf16`: the GPU has bfloat16 and TF32.
     """
 
     def row(part: str, at: int, precision: str, size: int | None = None, model: int = 0, **changes: Any) -> Row:
         settings = {"num_accumulation_steps": sizes.num_accumulation_steps, "num_updates": sizes.num_updates, **changes}
-        made = Row(part, sizes.models[model], *sizes.lengths[at], precision, **settings)
-        best = largest_micro_batch(made.workload, PLANNED_SHARE * memory, sizes.largest[model][at])
-        return dataclasses.replace(made, micro_batch_size=size or best)
+        row_of_one = Row(part, sizes.models[model], *sizes.lengths[at], precision, **settings)
+        best = largest_micro_batch(row_of_one.workload, PLANNED_SHARE * memory, sizes.largest[model][at])
+        return dataclasses.replace(row_of_one, micro_batch_size=size or best)
 
     half = "bf16" if has_bf16 else "fp16"
     short = {"num_accumulation_steps": 2, "num_layers": sizes.num_layers}
-    each_size = [(at, model) for model in range(len(sizes.models)) for at in range(len(sizes.lengths))]
+    sizes_and_models = [(at, model) for model in range(len(sizes.models)) for at in range(len(sizes.lengths))]
     first: Group = [Check("doctor", "the doctor")]
     first += [row("start", 0, half, min(8, sizes.largest[0][0]), start=start, **short) for start in (1, 2)]
     first += [Check("tests", "the most telling tests that compare the GPU with the CPU", sizes.marks[0], TELLING)]
-    first += [row(part, at, half, model=model) for part in ("speed", *["peer"] * has_peer) for at, model in each_size]
+    first += [
+        row(part, at, half, model=model) for part in ("speed", *["peer"] * has_peer) for at, model in sizes_and_models
+    ]
     first += [row("speed", 0, half, packing=True)]
     few = {"num_layers": sizes.num_layers}
     second: Group = [

@@ -44,7 +44,7 @@ MACHINES = {
     "DGX-2H": Machine("v100-32", 16, 100e9, DGX_2H),
     "DGX A100": Machine("a100-80", 8, 200e9),
 }
-# NVIDIA TF2: machine, type, length, micro-batch, global batch; sequences/s of all GPUs by their number.
+# NVIDIA TF2: machine, precision, length, micro-batch, global batch; sequences/s of all GPUs by their number.
 RATES = (
     ("DGX-2", "fp16", 128, 60, 61440, {4: 789.75, 8: 1561.77, 16: 3077.99}),
     ("DGX-2", "fp16", 512, 10, 30720, {4: 158.5, 8: 312.03, 16: 614.94}),
@@ -100,12 +100,12 @@ def rates_of(machine: Machine, precision: str) -> tuple[float, float]:
 
 
 def travelling_bytes(precision: str) -> float:
-    """Of a gradient: NVIDIA's code compresses where it computes in fp16."""
+    """Bytes of one value of a gradient: NVIDIA's code sends 16 bits where it computes in fp16."""
     return FLOAT / 2 if precision == "fp16" else FLOAT
 
 
 def one_gpu_errors() -> dict[tuple[str, str, int], float]:
-    """What the planner says of our program on one GPU, over what was published of NVIDIA's, less 1."""
+    """(GPU, precision, length) -> the planner's rate of our program over the published one of NVIDIA's, less 1."""
     errors = {}
     for name, precision, length, micro_batch, _, _ in RATES:
         gpu = MACHINES[name].gpu
@@ -120,7 +120,7 @@ def work_of(precision: str, length: int, micro_batch: int) -> Workload:
 
 
 def rate_errors() -> dict[tuple[str, str, int, int, int], tuple[float, float]]:
-    """(machine, type, length, micro-batch, GPUs) -> published sequences/s, error of the plan."""
+    """(machine, precision, length, micro-batch, GPUs) -> published sequences/s, error of the plan."""
     errors = {}
     for name, precision, length, micro_batch, batch, published in RATES:
         machine, number = MACHINES[name], LENGTHS.index(length)
@@ -134,7 +134,7 @@ def rate_errors() -> dict[tuple[str, str, int, int, int], tuple[float, float]]:
 
 
 def training_hours(training: Training) -> float:
-    """What the planner says of it."""
+    """The hours that the planner predicts for it."""
     machine = MACHINES[training.machine]
     rates = training.rates or rates_of(machine, training.precision)
     hours = plan_recipe(

@@ -20,12 +20,12 @@ def tables() -> str:
     for model, (precision, bits), work in itertools.product(("large", "base"), (("fp16", 16), ("fp32", 32)), WORK):
         (task, length, num_predictions, num_rows), cells = work, []
         config = BertConfig.preset(model, GOOGLE_VOCAB_SIZE)
-        ways = [
+        workloads = [
             Workload(config, length, num_predictions, scope, 1, precision, recompute)
             for scope, recompute in (("step", False), ("blocks", True))
         ]
         for limit in (gpu * GIB for gpu in GPUS):
-            sizes = (largest_micro_batch(way, limit, num_rows) if fits(way, limit) else "-" for way in ways)
+            sizes = [largest_micro_batch(each, limit, num_rows) if fits(each, limit) else "-" for each in workloads]
             cells.append(" / ".join(map(str, sizes)))
         rows.append([f"{model}, {bits} bit", f"{length}{task}", *cells])
     return "\n".join(table(["model", "length", *(f"{gpu} GB" for gpu in GPUS)], rows)) + "\n"

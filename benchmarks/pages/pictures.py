@@ -16,7 +16,7 @@ from bert_tf.report.runs import read_runs
 ROOT = FOLDER.parents[1]
 GOLDEN, IMAGES = ROOT / "tests/golden/convergence.json", ROOT / "docs/images"
 PROBES = {"probe.reviews": "reviews of films", "probe.sst2": "books and Wikipedia"}
-# Seen on white and on black; no background.
+# Colours that can be seen on white and on black: the plots have no background.
 GREY, BLUE, ORANGE, GREEN, VIOLET = "#7d8590", "#2f81f7", "#d9692a", "#3f9c50", "#a371f7"
 
 
@@ -34,7 +34,7 @@ def sources() -> dict[str, str]:
 
 
 def draw_convergence(axes: Any) -> None:
-    """The golden curves, and how far eight seeds are apart."""
+    """The golden curves, and the spread of eight seeds."""
     golden = json.loads(GOLDEN.read_text(encoding="utf-8"))
     updates = range(10, 201, 10)
     for panel, name, title in zip(axes, ("mlm_loss", "nsp_loss"), ("Masked words", "Next sentence")):
@@ -73,7 +73,7 @@ def _scores(benchmark: str) -> dict[int, list[float]]:
 
 
 def _double(panel: Any, numbers: Iterable[int]) -> None:
-    """The `numbers` on the x-axis, each doubling equally wide."""
+    """Labels the x-axis with `numbers`; each doubling is equally wide."""
     panel.set_xscale("log", base=2)
     panel.set_xticks(list(numbers))
     panel.xaxis.set_major_formatter("{x:.0f}")
@@ -84,11 +84,11 @@ def draw_large_batch(axes: Any) -> None:
     colors = dict(zip(("lamb", "adamw", "lars"), (BLUE, ORANGE, GREEN)))
     lines = dict(zip(("", " without warm-up", " without clipping", ", rate scaled: linear"), ("-", "--", ":", ":")))
     for name, losses in _by_batch("large_batch").items():
-        optimizer = next(known for known in colors if name.startswith(known))
+        optimizer = next(known_name for known_name in colors if name.startswith(known_name))
         means, spreads = zip(*losses.values())
         style = {"color": colors[optimizer], "linestyle": lines.get(name[len(optimizer) :], (0, (6, 1, 1, 1)))}
-        for panel, is_wanted in zip(axes, (name in colors, optimizer != "lars")):
-            if is_wanted:
+        for panel, is_shown in zip(axes, (name in colors, optimizer != "lars")):
+            if is_shown:
                 panel.errorbar(list(losses), means, yerr=spreads, capsize=3, label=name, **style)
     for panel, title, highest in zip(axes, ("Rates searched", "Parts left out, rates scaled"), (5.8, 9.3)):
         panel.set(title=f"{title}: held-out loss", xlabel="global batch", ylim=(0.8, highest))
@@ -98,13 +98,13 @@ def draw_large_batch(axes: Any) -> None:
 def draw_real_text(axes: Any) -> None:
     """Held-out loss by batch, and what pre-training on two kinds of text is worth for SST-2."""
     losses, *scores = (_by_batch("large_batch.text"), *map(_scores, PROBES))
-    for (name, of_batch), color in zip(losses.items(), (BLUE, ORANGE)):
-        axes[0].errorbar(list(of_batch), *zip(*of_batch.values()), capsize=3, label=name, color=color)
+    for (name, by_batch), color in zip(losses.items(), (BLUE, ORANGE)):
+        axes[0].errorbar(list(by_batch), *zip(*by_batch.values()), capsize=3, label=name, color=color)
     axes[0].axhline(_loss_of_word_frequencies(), color=GREY, linestyle=":", label="word frequencies")
     axes[0].set(title="Held-out loss of masked words", xlabel="global batch")
-    _double(axes[0], of_batch)
-    for name, of_task, color in zip(PROBES.values(), scores, (ORANGE, BLUE)):
-        axes[1].errorbar(list(of_task), *zip(*of_task.values()), capsize=3, label=name, color=color)
+    _double(axes[0], by_batch)
+    for name, by_sequences, color in zip(PROBES.values(), scores, (ORANGE, BLUE)):
+        axes[1].errorbar(list(by_sequences), *zip(*by_sequences.values()), capsize=3, label=name, color=color)
     axes[1].set(title="SST-2: accuracy after pre-training on", xlabel="sequences of pre-training", ylim=(0.74, 0.86))
     axes[1].set_xticks(range(0, 400_001, 100_000))
     axes[1].xaxis.set_major_formatter("{x:,.0f}")
@@ -117,13 +117,13 @@ def _precision_curves() -> dict[str, list[float]]:
 
 
 def draw_precision(axes: Any) -> None:
-    """Losses over each other, and what lies between them in spreads of the seeds."""
+    """The losses of all precisions, and their differences from fp32 in spreads of the seeds."""
     updates, *curves, spreads = _precision_curves().items()
     spread = sum(spreads[1]) / len(spreads[1])
     reference = curves[0][1]
     for (name, losses), color, line in zip(curves, (BLUE, GREEN, VIOLET, ORANGE), ("-", (0, (6, 2)), (0, (3, 3)), ":")):
         axes[0].plot(updates[1], losses, color=color, linestyle=line, label=name)
-        distance = [(loss - other) / spread for loss, other in zip(losses, reference)]
+        distance = [(loss - fp32_loss) / spread for loss, fp32_loss in zip(losses, reference)]
         axes[1].plot(updates[1], distance, color=color, linestyle=line, label=name)
     axes[0].set(title="Masked words: training loss", xlabel="update")
     axes[1].set(title="Less fp32's, in spreads of seeds", xlabel="update", ylim=(-1.2, 1.2))

@@ -52,5 +52,5 @@ def ratio(claim: Claim, part_of_file: tuple[str, str]) -> str:
 
 
 def tables() -> str:
-    rows = [[each.what, each.beside, " / ".join(ratio(each, part) for part in each.parts)] for each in CLAIMS]
+    rows = [[claim.what, claim.beside, " / ".join(ratio(claim, part) for part in claim.parts)] for claim in CLAIMS]
     return "\n".join(table(["what", "beside", "times as fast"], rows)) + "\n"

@@ -87,7 +87,7 @@ def activate_masked_words(_: Settings) -> None:
     from official.nlp.modeling import networks
 
     make_head = networks.MaskedLM
-    networks.MaskedLM = lambda **named: make_head(**{**named, "activation": activations.gelu})
+    networks.MaskedLM = lambda **keywords: make_head(**{**keywords, "activation": activations.gelu})
 
 
 def update_once_a_batch(settings: Settings) -> None:
@@ -134,16 +134,16 @@ def update_once_a_batch(settings: Settings) -> None:
 
 
 def average_over_all_tokens(settings: Settings) -> None:
-    """The masked words' loss is divided by a micro-batch's share of the whole batch's words, not by its own number."""
+    """Divides the masked words' loss by the mean number of words in the batch's micro-batches, not by this one's."""
     import tensorflow as tf
     from official.nlp.modeling import losses
 
-    own_mean = losses.weighted_sparse_categorical_crossentropy_loss
+    original_mean = losses.weighted_sparse_categorical_crossentropy_loss
     weights = np.load(settings["batches"])["masked_lm_weights"]
     shares = weights.reshape(settings["num_updates"], -1).sum(axis=1) / settings["num_accumulation_steps"]
 
     def mean(labels: Any, predictions: Any, weights: Any = None) -> tf.Tensor:
-        loss = own_mean(labels=labels, predictions=predictions, weights=weights)
+        loss = original_mean(labels=labels, predictions=predictions, weights=weights)
         if weights is None:  # next sentences: as many in each micro-batch
             return loss
         update = micro_batch_counter().value() // settings["num_accumulation_steps"]
@@ -201,7 +201,7 @@ class Loop:
         with tempfile.TemporaryDirectory() as folder:
             config = Path(folder) / "bert_config.json"
             config.write_text(json.dumps(settings["bert_config"]))
-            given = {
+            flags = {
                 "bert_config_file": config,
                 "model_dir": folder,
                 "train_batch_size": settings["micro_batch_size"],
@@ -218,11 +218,11 @@ class Loop:
                 "input_files": "",
                 "enable_xla": True,
             }
-            self._flags(["run_pretraining.py", *(f"--{name}={value}" for name, value in given.items())])
+            self._flags(["run_pretraining.py", *(f"--{name}={value}" for name, value in flags.items())])
             self._program.main([])
 
-    def _pretrain_model(self, *arguments: Any, **named: Any) -> Any:
-        model, encoder = self._make_model(*arguments, **named)
+    def _pretrain_model(self, *arguments: Any, **keywords: Any) -> Any:
+        model, encoder = self._make_model(*arguments, **keywords)
         self.model = model
         if "weights" in self.settings:
             weights = np.load(self.settings["weights"])
@@ -246,7 +246,7 @@ class Loop:
         return rows.batch(self.settings["micro_batch_size"], drop_remainder=True).repeat().prefetch(2)
 
     def _loss(self, _: Any, losses: Any, **__: Any) -> Any:
-        """Their loss function, which also keeps what it returns."""
+        """Takes the place of their loss function; also records each loss."""
         import tensorflow as tf
 
         loss = tf.keras.backend.mean(losses)
@@ -269,10 +269,10 @@ def updates(settings: Settings) -> Callable[[], dict[str, float]]:
 
     def make() -> dict[str, float]:
         loop.run()
-        given, arrays = np.load(settings["weights"]), {}
+        our_weights, arrays = np.load(settings["weights"]), {}
         for variable in loop.model.trainable_variables:
             name, array = our_name(variable), variable.numpy()
-            arrays[name] = array.T if name == NEXT_SENTENCE else array.reshape(given[name].shape)
+            arrays[name] = array.T if name == NEXT_SENTENCE else array.reshape(our_weights[name].shape)
         losses = np.reshape(loop.losses, [settings["num_updates"], settings["num_accumulation_steps"]])
         np.savez(settings["output"], losses=losses, **arrays)
         return {"updates": float(loop.model.optimizer.iterations.numpy())}
@@ -281,7 +281,7 @@ def updates(settings: Settings) -> Callable[[], dict[str, float]]:
 
 
 def update(settings: Settings) -> Callable[[], float]:
-    """One update, by their loop in a thread, which stops before each until it is called. Learns from a random batch."""
+    """One update of their loop, which runs in a thread and waits for each call. Trains on a random batch."""
     run_of_any_length = {"num_updates": 10**6, "steps_per_loop": 1, "warmup_steps": 0, "learning_rate": LEARNING_RATE}
     loop = Loop({**settings, **run_of_any_length, "optimizer_type": "LAMB", "switches": list(SWITCHES)[:2]})
     orders: queue.Queue[None] = queue.Queue()

@@ -25,8 +25,10 @@ def main() -> None:
     parser.add_argument("--strip_accents", type=int, required=True)
     parser.add_argument("--config", required=True, help="bert_config.json")
     parser.add_argument("--max_seq_length", type=int, required=True)
-    options, others = parser.parse_known_args()
-    (settings,) = transformers.HfArgumentParser(transformers.TrainingArguments).parse_args_into_dataclasses(others)
+    options, trainer_flags = parser.parse_known_args()
+    (settings,) = transformers.HfArgumentParser(transformers.TrainingArguments).parse_args_into_dataclasses(
+        trainer_flags
+    )
     settings.save_strategy, settings.report_to = "no", []
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     transformers.set_seed(settings.seed)

@@ -83,7 +83,7 @@ def squad_features(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
 def answers(settings: dict[str, Any]) -> Callable[[], list[str]]:
     """Answers to a file's questions as run_squad.py finds them; settings: precision.
 
-    Lengths are chosen as if compiling cost nothing, since it is over when the clock starts.
+    The lengths of batches are chosen as if compiling cost nothing, since it is done before the clock starts.
     """
     from bert_tf.interchange.initialise import find_weights
     from bert_tf.model.backends import make_backend
