@@ -212,6 +212,18 @@ def test_another_programs_unfinished_stage_is_refused(tmp_path, monkeypatch):
         assert last.is_done, "what is finished stays valid"
 
 
+@pytest.mark.parametrize("reader", ["prepare/corpora/wiki.py", "contrib/biomedical/pubmed.py"])
+def test_changed_readers_of_corpora_are_another_program(tmp_path, monkeypatch, reader):
+    monkeypatch.setattr(stages, "CHECKOUT", tmp_path)
+    path = tmp_path / "bert_tf" / reader
+    path.parent.mkdir(parents=True)
+    digests = set()
+    for text in ("a = 1\n", "a = 2\n"):
+        path.write_text(text)
+        digests.add(stages.code_digest.__wrapped__())
+    assert len(digests) == 2
+
+
 def test_an_error_of_the_file_system_is_one_line(tmp_path):
     with pytest.raises(UserError, match="^/x: device; look at the disk.* finished stays$"), clear_disk_errors(tmp_path):
         raise OSError(errno.EIO, "device", "/x")

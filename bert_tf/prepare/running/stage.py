@@ -63,7 +63,14 @@ def journal_path(manifest_path: Path) -> Path:
 
 
 # The code that decides which bytes a stage writes.
-_CODE = ("bert_tf/prepare", "bert_tf/base", "bert_tf/text", "bert_tf/records", "bert_tf/batches")
+_CODE = (
+    "bert_tf/prepare",
+    "bert_tf/base",
+    "bert_tf/text",
+    "bert_tf/records",
+    "bert_tf/batches",
+    "bert_tf/contrib/biomedical",
+)
 
 
 @functools.cache
