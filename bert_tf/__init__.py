@@ -3,7 +3,7 @@
 The packages are listed in the order in which the data flows; each imports only from those above it:
 
     base         errors, files, locks, progress, TensorFlow's versions: what is not about BERT
-    optimizer_registry, bert_config    what settings and plans must know of optimizers and of a model
+    optimizer_registry, bert_config    what settings and plans must know about optimizers and models
     settings     one declaration of every setting -> flags, checks, variables, pages
     text         text -> ids of a vocabulary, exactly by the rules of whoever made it
     records      ids -> instances on disk (token files, TFRecords) and back
@@ -15,13 +15,13 @@ The packages are listed in the order in which the data flows; each imports only 
     ranks        many processes -> one update
     run          a run -> a folder with checkpoints and metrics that survives kills
     report       run folders -> a page
-    interchange  weights in others' formats and in ours, under our names
+    interchange  weights in other projects' formats <-> ours, under our names
     training     batches -> updates, until a phase is done
     tasks        questions and sentences -> rows; logits -> answers and scores
     launch       positional arguments -> a checked plan and running ranks
-    planning     a cluster's data sheet -> the recipe's time, cost and split there
+    planning     a cluster's data sheet -> the recipe's time, cost and split on it
     doctor       a machine -> what would keep a training from working
-    contrib      what the recipe does not need: named by the tables of the others, imported by none
+    contrib      what the recipe does not need: the other packages name it in tables, none imports it
     programs     a command line -> one call of the above
 """
 

@@ -34,7 +34,7 @@ _COUNT: _Rule = (f"a whole number >= 1, at most {1 << 24}", lambda value: type(v
 # Dropout (`model.randomness`) rounds rates to multiples of 2^-16, and 1 would keep nothing.
 _RATE: _Rule = ("a number in [0, 0.999]", lambda value: type(value) in (int, float) and 0 <= value <= 0.999)
 _POSITIVE: _Rule = ("a number in (0, 1]", lambda value: type(value) in (int, float) and 0 < value <= 1)
-# The fields that are no simple counts.
+# The rules of all fields but the counts.
 _RULES: dict[str, _Rule] = {
     "hidden_act": (f"one of {', '.join(ACTIVATIONS)}", lambda value: value in ACTIVATIONS),
     "hidden_dropout_prob": _RATE,
@@ -47,8 +47,8 @@ _RULES: dict[str, _Rule] = {
 class BertConfig:
     """Shape of a BERT encoder, with the field names of Google's ``bert_config.json``.
 
-    layer_norm_eps is Hugging Face's: Google's code has a constant, 1e-12. A model with one token type
-    (type_vocab_size=1) has it for both texts of a pair.
+    layer_norm_eps is a field of Hugging Face's files: Google's code has the constant 1e-12. A model with one token
+    type (type_vocab_size=1) uses it for both texts of a pair.
     """
 
     vocab_size: int
@@ -76,11 +76,11 @@ class BertConfig:
             )
 
     def with_dropout(self, rate: float) -> BertConfig:
-        """The same model, with this rate everywhere."""
+        """The same model with `rate` as both dropout rates."""
         return dataclasses.replace(self, hidden_dropout_prob=rate, attention_probs_dropout_prob=rate)
 
     def check_length(self, max_seq_length: int) -> None:
-        """Raises `UserError` if the model has no positions for so many tokens."""
+        """Raises `UserError` if the model has fewer positions than `max_seq_length`."""
         if max_seq_length > self.max_position_embeddings:
             raise UserError(
                 f"--max_seq_length={max_seq_length} is more than the model's max_position_embeddings="
@@ -118,11 +118,11 @@ class BertConfig:
             raise UserError(f"{source}: must be a JSON object with the model's sizes, not {str(values)[:40]!r}")
         # Some of Google's files have further fields, which have no effect on BERT.
         sizes = {name: values[name] for name in values if not name.startswith("pooler_") and name != "directionality"}
-        known = {field.name for field in dataclasses.fields(cls)}
-        unknown, missing = sorted(set(sizes) - known), sorted(known - set(sizes) - {_EPSILON})
+        field_names = {field.name for field in dataclasses.fields(cls)}
+        unknown, missing = sorted(set(sizes) - field_names), sorted(field_names - set(sizes) - {_EPSILON})
         if unknown or missing:
             fault = f"unknown field(s) {', '.join(unknown)}" if unknown else f"{', '.join(missing)} missing"
-            raise UserError(f"{source}: {fault}; a bert_config.json holds {', '.join(sorted(known))}")
+            raise UserError(f"{source}: {fault}; a bert_config.json holds {', '.join(sorted(field_names))}")
         try:
             return cls(**sizes)
         except UserError as error:
@@ -134,7 +134,7 @@ class BertConfig:
         return cls.from_dict(read_json_object(Path(path), "name a model's bert_config.json"), str(path))
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields of Google's files; layer_norm_eps only where it is not Google's."""
+        """The fields of Google's files; layer_norm_eps only where it differs from Google's."""
         values = dataclasses.asdict(self)
         return {name: value for name, value in values.items() if (name, value) != (_EPSILON, type(self).layer_norm_eps)}
 

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 
 class OptimizerEntry(NamedTuple):
-    """What must be known of an optimizer before it is made."""
+    """What must be known about an optimizer before it is created."""
 
     class_name: str  # in `optimizer.keras_optimizers`
-    slots: tuple[str, ...]  # what it keeps for each weight, in float32: the last parts of the variables' names in files
+    slots: tuple[str, ...]  # its float32 variables for each weight: the last parts of their names in files
     decay_power: float  # of the learning rate, see `optimizer.schedule`
     # Whether the learning rate is usually continuous at the end of the warm-up. Adam's is, in NVIDIA's code. LAMB's
     # drops there, in the published recipe; LARS follows LAMB, for comparison.
@@ -44,6 +44,6 @@ OPTIMIZERS: dict[str, OptimizerEntry] = {
 
 
 def weight_of_slot(name: str) -> str:
-    """The name of the variable that a slot of any optimizer belongs to; any other name as it is."""
+    """The name of the variable that a slot of any optimizer belongs to; any other name unchanged."""
     variable, _, slot = name.rpartition("/")
     return variable if any(slot in entry.slots for entry in OPTIMIZERS.values()) else name

@@ -1,6 +1,6 @@
-"""The command line of a ``python -m bert_tf...`` or a script, and the numbers and switches typed there.
+"""The command line of a ``python -m bert_tf...`` or a script, and the parsing of its numbers and switches.
 
-Numbers are parsed more strictly than by Python's own conversions. No package is needed, as the doctor needs none.
+Numbers are parsed more strictly than by Python's own conversions. Needs only the standard library, as the doctor does.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def parse_switch(text: str) -> bool:
 
 
 def parse_whole(text: str) -> int:
-    """Parses a whole number of up to 18 digits. Raises ValueError for others, such as 1_0, which `int` takes for 10."""
+    """Parses a whole number of up to 18 digits. Raises ValueError for others such as 1_0, which `int` reads as 10."""
     if not _WHOLE.fullmatch(text):
         raise ValueError("must be a whole number, of 18 digits at most")
     return int(text)
@@ -43,14 +43,14 @@ def parse_number(text: str) -> float:
     return float(text)
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """The known word that is most similar to `word`, as the end of an error message; empty if none is."""
-    similar = difflib.get_close_matches(word, list(known), 1)
+def nearest(word: str, known_words: Iterable[str]) -> str:
+    """The end of an error message that suggests the known word most similar to `word`; empty if none is similar."""
+    similar = difflib.get_close_matches(word, list(known_words), 1)
     return f"; did you mean {similar[0]}?" if similar else ""
 
 
 def expand_home(text: str) -> str:
-    """A path, or paths with commas between them, ~ and ~user made home folders: a shell leaves --name=~/x as it is."""
+    """Expands ~ and ~user in a path or in comma-separated paths; a shell does not expand --name=~/x."""
     return _HOME.sub(lambda home: os.path.expanduser(home[0]), text)
 
 
@@ -61,9 +61,9 @@ def _path(text: str) -> Path:
 
 
 class CommandParser(argparse.ArgumentParser):
-    """For ``python -m bert_tf...``: raises a mistake as `UserError`, in one line without the usage.
+    """For ``python -m bert_tf...``: reports a mistake as a `UserError` of one line, without the usage.
 
-    Options cannot be abbreviated, and the description keeps its lines.
+    Options cannot be abbreviated, and the description keeps its line breaks.
     """
 
     def __init__(self, program: str, description: str | None):
@@ -71,7 +71,7 @@ class CommandParser(argparse.ArgumentParser):
             program, description=description, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter
         )
         self.register("type", Path, _path)
-        self._negative_number_matcher = _NUMBER  # argparse takes -1e-05 for an option
+        self._negative_number_matcher = _NUMBER  # else argparse takes -1e-05 for an option
 
     def error(self, message: str) -> NoReturn:
         message = re.sub(r"^argument (--\w+): '(.*)' must be ", r"\1=\2: must be ", message, flags=re.DOTALL)
@@ -79,12 +79,12 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def add_tokenizer_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds --vocab_file, --do_lower_case and --strip_accents, for programs that take a model's own by default."""
+    """Adds --vocab_file, --do_lower_case and --strip_accents, for programs whose default is the model's tokenizer."""
     parser.add_argument(
         "--vocab_file",
         type=expand_home,
         help="the model's vocab.txt, tokenizer.json or SentencePiece .model, if it is not beside the weights",
     )
     for name, effect in (("do_lower_case", "lower-case the text"), ("strip_accents", "take accents off letters")):
-        about = f"1: {effect}; default: as the model says, else as its vocabulary suggests"
-        parser.add_argument(f"--{name}", type=int, choices=(0, 1), help=about)
+        help_text = f"1: {effect}; default: as the model says, else as its vocabulary suggests"
+        parser.add_argument(f"--{name}", type=int, choices=(0, 1), help=help_text)

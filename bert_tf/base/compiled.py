@@ -1,6 +1,6 @@
 """The project's C++, compiled into the environment by ``python -m bert_tf.base.compiled``, as scripts/setup.sh does.
 
-There is a Python equivalent with the same results, which is used without a compiler.
+Where it is not compiled, Python code with the same results is used.
 """
 
 from __future__ import annotations
@@ -62,8 +62,10 @@ def main(_: Sequence[str]) -> int:
             compile_code(source, compiled_file(source))
         except (OSError, subprocess.CalledProcessError) as error:
             reason = "the compiler says why" if isinstance(error, subprocess.CalledProcessError) else error
-            ways = "install a C++ compiler, or name one by CXX=; until then Python does the same, several times slower"
-            raise UserError(f"{source.name} was not compiled: {reason}; {ways}") from None
+            remedy = (
+                "install a C++ compiler, or name one by CXX=; until then Python does the same, several times slower"
+            )
+            raise UserError(f"{source.name} was not compiled: {reason}; {remedy}") from None
     return 0
 
 

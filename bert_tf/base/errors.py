@@ -1,4 +1,4 @@
-"""What a user can correct: one exception, printed as one line, and the count of bad records."""
+"""Errors that a user can correct: one exception, printed as one line; and the count of bad records."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Callable, TypeVar
 
-from bert_tf.base.output import going_on, open_standard_files
+from bert_tf.base.output import dropping_unwritable, open_standard_files
 from bert_tf.base.signals import leave, leave_on_stop_signals
 
 USER_ERROR_EXIT_CODE = 2
-# Of a quoted value with more letters than any path, and of a message that is too long, only the ends are shown.
+# A quoted value longer than any path, and a message that is too long, are shown as their beginning and end.
 _LONG_VALUE, _LONGEST_MESSAGE = re.compile(r"\S{500,}"), 4000
 
 Result = TypeVar("Result")
@@ -39,29 +39,28 @@ class UserError(ValueError):
         return shorten(_LONG_VALUE.sub(lambda value: shorten(value[0], 200), text), _LONGEST_MESSAGE)
 
 
-def shorten(text: str, most: int) -> str:
-    """The text, or its beginning and end with "..." between them if it has more than `most` characters."""
-    return text if len(text) <= most else f"{text[: most * 3 // 4]}...{text[-most // 4 :]}"
+def shorten(text: str, max_chars: int) -> str:
+    """The text, or its beginning and end with "..." between them if it is longer than `max_chars`."""
+    return text if len(text) <= max_chars else f"{text[: max_chars * 3 // 4]}...{text[-max_chars // 4 :]}"
 
 
-def listed(names: Sequence[str], most: int = 20) -> str:
-    """The names, or the first ones and "..." if there are more than `most`."""
-    return ", ".join([*names[:most], *(["..."] if len(names) > most else [])])
+def listed(names: Sequence[str], max_names: int = 20) -> str:
+    """The names with commas between them; of more than `max_names` the first ones and "..."."""
+    return ", ".join([*names[:max_names], *(["..."] if len(names) > max_names else [])])
 
 
 def contrast(one: object, other: object) -> tuple[str, str]:
     """Two values that differ, as Python writes them, so that the difference shows.
 
-    Of long texts that part is shown; letters that only look alike are written as escapes.
+    Of long values only the part around the difference is shown; characters that only look alike are shown as escapes.
     """
-    texts, most = (repr(one), repr(other)), 200
+    texts, max_chars = (repr(one), repr(other)), 200
     if len({unicodedata.normalize("NFKC", text) for text in texts}) == 1:
         texts = ascii(one), ascii(other)
-    is_long = max(map(len, texts)) > most
-    begin = max(len(os.path.commonprefix(texts)) - most // 2, 0) if is_long else 0
-    first, second = (
-        "..." * (begin > 0) + text[begin : begin + most] + "..." * (text[begin + most :] > "") for text in texts
-    )
+    is_long = max(map(len, texts)) > max_chars
+    begin = max(len(os.path.commonprefix(texts)) - max_chars // 2, 0) if is_long else 0
+    end = begin + max_chars
+    first, second = ("..." * (begin > 0) + text[begin:end] + "..." * (text[end:] > "") for text in texts)
     return first, second
 
 
@@ -72,7 +71,7 @@ def first_line(error: Exception) -> str:
 
 
 class MissingError(UserError):
-    """Something that was named, or is needed, is not there; it may be later, so a dry run only notes it."""
+    """Something named or needed is missing; it may exist by the real run, so a dry run only notes it."""
 
 
 class LostRankError(UserError):
@@ -93,15 +92,13 @@ def require_modules(*names: str) -> None:
 
 
 # Errors that a mistyped path can cause.
-_ERRORS_OF_PATHS = {
-    getattr(errno, name) for name in "EACCES EEXIST EISDIR ELOOP ENAMETOOLONG ENOTDIR EPERM EROFS".split()
-}
+_PATH_ERRORS = {getattr(errno, name) for name in "EACCES EEXIST EISDIR ELOOP ENAMETOOLONG ENOTDIR EPERM EROFS".split()}
 # The errors of a full disk, of an exceeded quota, and of a file that is too large.
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _is_output_closed() -> bool:
-    """Whether this program's output goes into a pipe that nobody reads any more."""
+    """Whether stdout is a pipe that nobody reads any more."""
     output = select.poll()
     output.register(1, 0)
     return any(event & select.POLLERR for _, event in output.poll(0))
@@ -113,31 +110,30 @@ def as_user_error(error: Exception) -> UserError | None:
         # Python represents a name's bytes that are not UTF-8 by surrogates, which can be neither shown nor written.
         name = error.object[max(error.start - 40, 0) : error.end + 40]
         return UserError(
-            f"{name!r} cannot be written in {error.encoding}: rename what has bytes that are not UTF-8, in a path or a "
-            "variable, or unset PYTHONIOENCODING"
+            f"{name!r} cannot be written in {error.encoding}: rename the path, or set the variable, that has bytes "
+            "which are not UTF-8, or unset PYTHONIOENCODING"
         )
     if isinstance(error, BrokenPipeError) and _is_output_closed():
-        return UserError("what this program prints is read no longer, so it stops")
+        return UserError("nobody reads what this program prints any more, so it stops")
     if isinstance(error, OSError) and error.errno in NO_SPACE:
         name = error.filename or "what this program prints, or one of its files,"
         return UserError(f"{name} cannot be written ({error.strerror}); make room on that disk, and start again")
-    if isinstance(error, OSError) and error.filename is not None and error.errno in _ERRORS_OF_PATHS:
+    if isinstance(error, OSError) and error.filename is not None and error.errno in _PATH_ERRORS:
         return UserError(f"{error.filename}: {error.strerror}; name another path, or change its permissions")
     return error if isinstance(error, UserError) else None
 
 
 def _require_utf8() -> None:
-    """Raises: UserError where Python reads paths in another encoding: TensorFlow would not get them as they are."""
+    """Raises: UserError if Python decodes paths otherwise than as UTF-8: TensorFlow would look for other paths."""
     encoding = sys.getfilesystemencoding()
     if codecs.lookup(encoding).name != "utf-8":
-        ways = "unset PYTHONUTF8, or set LC_ALL=C.UTF-8"
-        raise UserError(f"paths are read as UTF-8, but Python is set to {encoding}; {ways}")
+        remedy = "unset PYTHONUTF8, or set LC_ALL=C.UTF-8"
+        raise UserError(f"paths are read as UTF-8, but Python is set to {encoding}; {remedy}")
 
 
 def exit_on_user_error(main: Callable[[Sequence[str]], Result]) -> Callable[[Sequence[str]], Result]:
-    """Wraps a program's ``main(argv)``: a `UserError` is printed as ``error: ...`` and ends it with its exit code.
-
-    Stop signals end it, too, until it handles them itself.
+    """Wraps a program's ``main(argv)``: a `UserError` is printed as ``error: ...`` and ends the program with the
+    error's exit code. Stop signals end it, too, until it handles them itself.
     """
 
     @functools.wraps(main)
@@ -153,13 +149,13 @@ def exit_on_user_error(main: Callable[[Sequence[str]], Result]) -> Callable[[Seq
             error = as_user_error(raised)
             if error is None:
                 raise
-            with going_on(sys.stderr):
+            with dropping_unwritable(sys.stderr):
                 print(f"error: {error}", file=sys.stderr)
             with contextlib.suppress(OSError):
                 sys.stdout.flush()
             leave(error.exit_code)
         except KeyboardInterrupt:
-            with going_on(sys.stderr):
+            with dropping_unwritable(sys.stderr):
                 print("interrupted", file=sys.stderr)
             leave(130)
 
@@ -167,35 +163,39 @@ def exit_on_user_error(main: Callable[[Sequence[str]], Result]) -> Callable[[Seq
 
 
 # How many faults are kept, and how many of these a message names.
-_NUM_KEPT, _NUM_SHOWN = 20, 3
+_MAX_KEPT, _MAX_SHOWN = 20, 3
 
 
 class BadRecords:
     """Counts the records that are left out, and keeps what is wrong with the first ones.
 
     Args:
-      most: so many may be left out, by --max_bad_records.
+      limit: how many may be left out (--max_bad_records).
       kind: what a record is called: "line", "sentence".
       file: what the error names before the fault; "" if the faults name their files.
+
+    Attributes:
+      num: how many have been left out.
+      faults: what is wrong with the first ones.
     """
 
-    def __init__(self, most: int, kind: str, file: str = ""):
-        self._most, self._kind, self._file = most, kind, file
-        self.num, self.named = 0, list[str]()
+    def __init__(self, limit: int, kind: str, file: str = ""):
+        self._limit, self._kind, self._file = limit, kind, file
+        self.num, self.faults = 0, list[str]()
 
     def add(self, fault: str) -> None:
-        """Raises: UserError, with the `fault`, if there are now too many."""
+        """Counts a record with this fault. Raises: UserError, with the `fault`, if there are now too many."""
         self.num += 1
-        self.named += [fault] if self.num <= _NUM_KEPT else []
-        if self.num > self._most:
-            too_many = f"more than {self._most:,} bad {self._kind}s, now " if self._most else ""
+        self.faults += [fault] if self.num <= _MAX_KEPT else []
+        if self.num > self._limit:
+            too_many = f"more than {self._limit:,} bad {self._kind}s, now " if self._limit else ""
             where = f"{self._file}, " if self._file else ""
-            others = f"leave up to N such {self._kind}s out with --max_bad_records=N"
-            raise UserError(f"{too_many}{where}{fault}; correct it, or {others}")
+            remedy = f"leave up to N such {self._kind}s out with --max_bad_records=N"
+            raise UserError(f"{too_many}{where}{fault}; correct it, or {remedy}")
 
     def describe(self) -> str:
         """How many were left out, and what is wrong with the first ones; "" if none was."""
         if not self.num:
             return ""
-        named = "; ".join(self.named[:_NUM_SHOWN]) + ("; ..." if self.num > _NUM_SHOWN else "")
-        return f"{self.num:,} {self._kind}(s) left out: {named}"
+        faults = "; ".join(self.faults[:_MAX_SHOWN]) + ("; ..." if self.num > _MAX_SHOWN else "")
+        return f"{self.num:,} {self._kind}(s) left out: {faults}"

@@ -19,12 +19,12 @@ from typing import IO, Any, Callable
 
 from bert_tf.base.errors import NO_SPACE, MissingError, UserError
 from bert_tf.base.fields import read_object
-from bert_tf.base.formats import HEAD_BYTES, what_is_not_text
+from bert_tf.base.formats import HEAD_BYTES, describe_non_text
 
 TEMPORARY_SUFFIX = ".tmp"
-# Where TensorFlow takes a path for a pattern that does not match the path itself, as it does with * and ?.
+# What makes TensorFlow take a path for a pattern that does not match the path itself, unlike * and ?.
 _PATTERN = re.compile(r"\[[^/]*\]|\\")
-_TEMPORARY = f"*.{'[0-9a-f]' * 32}{TEMPORARY_SUFFIX}"
+_TEMPORARY_GLOB = f"*.{'[0-9a-f]' * 32}{TEMPORARY_SUFFIX}"
 _BLOCK_BYTES = 1 << 20
 # How much of a file is read to recognise it.
 _BEGINNING_BYTES = 1 << 16
@@ -40,14 +40,14 @@ def checkout() -> Path | None:
 
 
 def work_folder() -> Path:
-    """What data/ and results/ are in by default: the checkout, or the current folder if there is none."""
+    """The folder that holds data/ and results/ by default: the checkout, or the current folder if there is none."""
     return checkout() or Path.cwd()
 
 
 def sync(path: Path) -> None:
     """Waits until a file's bytes, or the renames inside a folder, are on the disk.
 
-    Some file systems cannot do so for a folder, as VirtualBox's shared folders and OrangeFS; there it does nothing.
+    Some file systems, such as VirtualBox's shared folders and OrangeFS, cannot sync a folder, and this is ignored.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -60,7 +60,7 @@ def sync(path: Path) -> None:
 
 
 def read_ahead(file: IO[bytes]) -> None:
-    """Asks the system to read a whole file soon, before it is needed; macOS cannot be asked."""
+    """Asks the system to read a whole file into its cache before it is needed; macOS has no call for that."""
     if sys.platform == "linux":
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
 
@@ -71,8 +71,8 @@ def _temporary(path: Path) -> Path:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Removes what a kill has left half-written or half-deleted in a folder, as far as it can."""
-    for path in folder.glob(_TEMPORARY):
+    """Removes what killed processes have left half-written or half-deleted in a folder."""
+    for path in folder.glob(_TEMPORARY_GLOB):
         remove = functools.partial(shutil.rmtree, ignore_errors=True) if path.is_dir() else Path.unlink
         remove(path)
 
@@ -112,17 +112,18 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """A folder to fill, which then appears complete at `path`, replacing what was there, and what kills have left.
+    """A folder to fill, which then appears complete at `path`, replacing an older one.
 
-    On an error nothing is left behind, and what was there stays.
+    Also removes what killed processes have left of this folder. On an error nothing is left behind, and the older
+    folder stays.
     """
     hidden = path.with_name(f".{path.name}")
     temporary, replaced = _temporary(hidden), _temporary(hidden)
     temporary.mkdir(parents=True)
     try:
         yield temporary
-        for written in (*temporary.rglob("*"), temporary):
-            sync(written)
+        for written_path in (*temporary.rglob("*"), temporary):
+            sync(written_path)
         if path.exists():
             os.rename(path, replaced)
         os.rename(temporary, path)
@@ -132,8 +133,8 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     sync(path.parent)
-    for left in path.parent.glob(f"{glob.escape(hidden.name)}{_TEMPORARY[1:]}"):
-        shutil.rmtree(left, ignore_errors=True)
+    for leftover in path.parent.glob(f"{glob.escape(hidden.name)}{_TEMPORARY_GLOB[1:]}"):
+        shutil.rmtree(leftover, ignore_errors=True)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -143,13 +144,13 @@ def write_text(path: Path, text: str) -> None:
 
 
 def check_folder(path: Path, title: str, *, writes: bool = True) -> None:
-    """Raises `UserError` if `path` is no folder that can be written to and none can be made there; makes nothing.
+    """Raises `UserError` unless `path` is a writable folder or one could be made there; makes nothing.
 
     Args:
       title: begins the message: the path as the user knows it, such as "RESULTS_DIR=/results".
       writes: False if the folder will only be read.
     """
-    folder = next(each for each in (path.absolute(), *path.absolute().parents) if os.path.lexists(each))
+    folder = next(parent for parent in (path.absolute(), *path.absolute().parents) if os.path.lexists(parent))
     if not folder.is_dir():
         fault = "is a link that leads nowhere" if folder.is_symlink() else "is a file"
         raise UserError(f"{title}: {folder} {fault}, and must be a folder; name another")
@@ -173,7 +174,7 @@ def check_output(path: Path, title: str, is_ours: Callable[[bytes], bool]) -> No
 
     Args:
       title: as for `check_folder`.
-      is_ours: whether a file that begins with these bytes is one of the kind that will be written.
+      is_ours: whether a file that begins with the given bytes is of the kind that will be written.
     """
     check_folder(path.parent, title)
     if not os.path.lexists(path):
@@ -189,7 +190,7 @@ def check_output(path: Path, title: str, is_ours: Callable[[bytes], bool]) -> No
 def split_paths(text: str) -> list[str]:
     """The paths and globs in a comma-separated list, at least one.
 
-    A text that as a whole names an existing path is one path, and so is an empty one.
+    A text that as a whole names an existing path is one path; so is an empty text.
 
     Raises: UserError if there is nothing between its commas.
     """
@@ -202,10 +203,10 @@ def split_paths(text: str) -> list[str]:
 
 
 class naming_unreadable:
-    """Turns an `OSError` raised inside into a `UserError` that names the file, which errors from reading do not.
+    """A context that turns an `OSError` into a `UserError` that names the file, which errors from reading do not.
 
-    No generator of contextlib: from Python 3.12 on its errors are in a cycle of references, so that they, their callers
-    and a lock that these hold live until the garbage is collected.
+    Not a generator with `contextlib`: from Python 3.12 on, that puts the error into a cycle of references, so that it,
+    the frames in its traceback and a lock that these hold live until the next garbage collection.
     """
 
     def __init__(self, path: str | Path, remedy: str = "look at its permissions and the disk that it lies on"):
@@ -223,12 +224,16 @@ _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
 def decode_utf8(content: bytes, position: str, encoding: str = "utf-8") -> str:
-    """Raises `UserError`, whose message begins with `position`, where `content` is not UTF-8."""
+    """The text. Raises `UserError`, whose message begins with `position`, if `content` is not UTF-8."""
     try:
         return content.decode(encoding)
     except UnicodeDecodeError as error:
-        ways = "convert the file: iconv -f ENCODING -t UTF-8, where ENCODING may be WINDOWS-1252, GB18030 or SHIFT_JIS"
-        raise UserError(f"{position}: byte {error.start} is not UTF-8 (0x{content[error.start]:02x}); {ways}") from None
+        remedy = (
+            "convert the file: iconv -f ENCODING -t UTF-8, where ENCODING may be WINDOWS-1252, GB18030 or SHIFT_JIS"
+        )
+        raise UserError(
+            f"{position}: byte {error.start} is not UTF-8 (0x{content[error.start]:02x}); {remedy}"
+        ) from None
 
 
 def decoded_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -241,7 +246,7 @@ def decoded_lines(path: Path) -> Iterator[tuple[int, str]]:
       UserError: the file cannot be read, or is not UTF-8; the message then says what it is, or names the line.
     """
     with naming_unreadable(path), open(path, "rb") as file:
-        if kind := what_is_not_text(file.peek(HEAD_BYTES)[:HEAD_BYTES], path.name):
+        if kind := describe_non_text(file.peek(HEAD_BYTES)[:HEAD_BYTES], path.name):
             raise UserError(f"{path} is {kind}")
         first = file.readline()
         lines = itertools.chain([first] if first.endswith(b"\n") else first.splitlines(keepends=True), file)
@@ -250,23 +255,23 @@ def decoded_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def check_file(path: Path, remedy: str) -> None:
-    """Raises `UserError`, whose message ends with `remedy`, if `path` is no regular file, or only stands for one."""
+    """Raises `UserError`, whose message ends with `remedy`, if `path` is no regular file, or a Git LFS pointer."""
     if not path.exists():
         raise MissingError(f"{path} does not exist; {remedy}")
     if not path.is_file():
         raise UserError(f"{path} is not a file; {remedy}")
     with naming_unreadable(path), open(path, "rb") as file:
         if file.read(len(_LFS_POINTER)) == _LFS_POINTER:
-            ways = f"run 'git lfs pull' in its folder, or {remedy}"
-            raise UserError(f"{path} only stands for the file itself, which Git LFS has not fetched yet; {ways}")
+            remedy = f"run 'git lfs pull' in its folder, or {remedy}"
+            raise UserError(f"{path} only stands for the file itself, which Git LFS has not fetched yet; {remedy}")
 
 
 def read_text(path: Path, title: str) -> str:
-    """A UTF-8 file's text. Raises: `UserError` that begins with `title` where it is none; OSError."""
+    """A UTF-8 file's text. Raises: `UserError`, which begins with `title`, if it is not UTF-8 text; OSError."""
     if path.exists() and not path.is_file():  # a pipe, from which reading might wait for ever
         raise OSError(errno.EINVAL, "Is not a file", str(path))
     encoded = path.read_bytes()
-    if kind := what_is_not_text(encoded[:HEAD_BYTES], path.name):
+    if kind := describe_non_text(encoded[:HEAD_BYTES], path.name):
         raise UserError(f"{title} is {kind}")
     return decode_utf8(encoded, title, "utf-8-sig")
 
@@ -280,11 +285,11 @@ def read_json_object(path: Path, remedy: str) -> dict[str, Any]:
     """
     with naming_unreadable(path, remedy):
         text = read_text(path, str(path))
-    return read_object(text, str(path), remedy, is_finite=True)
+    return read_object(text, str(path), remedy, is_strict=True)
 
 
 def sha256_of_file(path: Path) -> str:
-    """Raises: OSError."""
+    """In hexadecimal. Raises: OSError."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while block := file.read(_BLOCK_BYTES):

@@ -14,7 +14,7 @@ from bert_tf.base.signals import before_leaving
 
 # The errors of flock on file systems without it: some NFS, Lustre without -o flock, FUSE.
 WITHOUT_FLOCK = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
-# Another process may hold the lock for the moment that `is_locked` takes.
+# `is_locked`, called in another process, holds the lock for a moment.
 _MOMENT_SECS = 0.2
 
 
@@ -45,7 +45,7 @@ class FileLock:
             holder = file.read().strip() or "another process"
         if isinstance(fault, BlockingIOError):
             raise LockedError(holder)
-        # Not one for each thread: whichever thread ends the program releases it.
+        # Not a lock for each thread: whichever thread ends the program must release it.
         self._lock: filelock.BaseFileLock = filelock.FileLock(path, thread_local=False)
         if fault:
             print(
@@ -55,8 +55,8 @@ class FileLock:
                 flush=True,
             )
             self._lock = filelock.SoftFileLock(held_path, thread_local=False)
-            # Another machine could not tell that the file means nothing any more.
-            _standing_for_locks.add(self)
+            # If the file stayed, another machine could not tell that its process has ended.
+            _soft_locks.add(self)
             before_leaving(_release_all)
         try:
             self._lock.acquire(timeout=_MOMENT_SECS)
@@ -64,7 +64,7 @@ class FileLock:
             raise LockedError(f"{holder} (if that has ended, delete {held_path})" if fault else holder) from None
         try:
             path.write_text(f"process {os.getpid()} on {platform.node()}", encoding="utf-8")
-        except OSError as error:  # a full disk, which does not say of which file
+        except OSError as error:  # the error of a full disk names no file
             error.filename = str(path)
             raise
 
@@ -78,11 +78,11 @@ class FileLock:
         self.release()
 
 
-_standing_for_locks: weakref.WeakSet[FileLock] = weakref.WeakSet()
+_soft_locks: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
 
 def _release_all() -> None:
-    for lock in list(_standing_for_locks):
+    for lock in list(_soft_locks):
         lock.release()
 
 
@@ -97,7 +97,7 @@ def _flock_fault(descriptor: int) -> OSError | None:
     except OSError as error:
         if error.errno not in (*WITHOUT_FLOCK, errno.EWOULDBLOCK):
             raise
-        return error.with_traceback(None)  # which would keep the callers, and so a lock, alive
+        return error.with_traceback(None)  # a traceback would keep the callers, and so a lock, alive
     return None
 
 

@@ -1,4 +1,4 @@
-"""A program's standard files. What cannot be printed is left out: a full disk or a closed terminal ends no work."""
+"""A program's standard files. What cannot be printed is dropped: a full disk or a closed terminal ends no work."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TextIO
 
 
 def open_standard_files() -> None:
-    """Opens /dev/null for each of stdin, stdout and stderr that is closed, else other files would get its number."""
+    """Opens /dev/null for each of stdin, stdout and stderr that is closed; else another file would get its number."""
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         try:
             os.fstat(number)
@@ -22,23 +22,23 @@ def open_standard_files() -> None:
 
 
 @contextlib.contextmanager
-def going_on(stream: TextIO) -> Iterator[None]:
-    """What is printed to `stream` in this context, and cannot be written, is left out: the work matters more."""
+def dropping_unwritable(stream: TextIO) -> Iterator[None]:
+    """A context in which output to `stream` that cannot be written is dropped: the work matters more."""
     try:
         yield
         stream.flush()
     except OSError:
-        _empty(stream)
+        _drop_buffered(stream)
 
 
-def _empty(stream: TextIO) -> None:
-    """Drops what a stream still holds, which the end of the program would try to write again, and then fail."""
+def _drop_buffered(stream: TextIO) -> None:
+    """Drops what a stream has buffered; else the end of the program would try to write it again, and fail."""
     with contextlib.suppress(OSError), open(os.devnull, "wb") as null:
         number = stream.fileno()
-        kept = os.dup(number)
+        saved = os.dup(number)
         try:
             os.dup2(null.fileno(), number)
             stream.flush()
         finally:
-            os.dup2(kept, number)
-            os.close(kept)
+            os.dup2(saved, number)
+            os.close(saved)

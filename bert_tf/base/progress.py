@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 from tqdm import tqdm
 
-from bert_tf.base.output import going_on
+from bert_tf.base.output import dropping_unwritable
 
 PLAIN_LINE_INTERVAL_SECS = 10.0
 
@@ -29,7 +29,7 @@ def _has_terminal() -> bool:
 def print_beside_bars(text: str, stream: TextIO | None = None) -> None:
     """Prints a line, by default to stderr, without tearing a bar that is shown."""
     stream = stream or sys.stderr
-    with going_on(stream):
+    with dropping_unwritable(stream):
         tqdm.write(text, file=stream)
 
 
@@ -60,7 +60,7 @@ class Progress(tqdm):
 
     last_print_n: float
 
-    # In tqdm's notation; None: its own.
+    # Formats in tqdm's notation; None: its default.
     bar: str | None = None
     line = "{desc}: {n:,} of {total:,}{unit}, {rate_noinv:,.1f}{unit}/s, {remaining_s:,.0f} s left{postfix}"
     line_of_bytes = "{desc}: {n_fmt} of {total_fmt}{unit}, {rate_noinv_fmt}, {remaining_s:,.0f} s left{postfix}"
@@ -69,7 +69,7 @@ class Progress(tqdm):
         self.is_plain, columns, bar_format = not _has_terminal(), os.environ.get(COLUMNS_VARIABLE), self.bar
         if self.is_plain:
             bar_format = self.line_of_bytes if unit == "B" else self.line
-            # A delay, if only of a nanosecond, leaves out the line of no work done yet.
+            # A delay, if only of a nanosecond, leaves out the line before any work is done.
             options |= dict(file=_Lines(), mininterval=PLAIN_LINE_INTERVAL_SECS, delay=1e-9, position=0)
         super().__init__(
             iterable,
@@ -85,12 +85,12 @@ class Progress(tqdm):
 
     @property
     def format_dict(self) -> dict[str, Any]:
-        """tqdm's figures; none of those of `line` is missing, at the first moment or past the announced total."""
-        facts = super().format_dict
-        if "initial" in facts:  # not if disabled
-            facts["rate"] = facts["rate"] or (facts["n"] - facts["initial"]) / max(facts["elapsed"], 1e-9)
-            facts["total"] = facts["total"] and max(facts["total"], facts["n"])
-        return facts
+        """tqdm's figures; those that `line` shows are never missing, neither at the start nor beyond `total`."""
+        figures = super().format_dict
+        if "initial" in figures:  # not if disabled
+            figures["rate"] = figures["rate"] or (figures["n"] - figures["initial"]) / max(figures["elapsed"], 1e-9)
+            figures["total"] = figures["total"] and max(figures["total"], figures["n"])
+        return figures
 
     def update(self, count: float | None = 1, postfix: str = "") -> None:
         """Counts `count` more units as done; `postfix` follows the numbers."""
@@ -98,7 +98,7 @@ class Progress(tqdm):
         super().update(count)
 
     def show(self) -> None:
-        """Shows what is done, unless a line has said it."""
+        """Shows the present state, unless the last line has shown it."""
         if not self.is_plain:
             self.refresh()
         elif self.last_print_n < self.n:
@@ -107,5 +107,5 @@ class Progress(tqdm):
 
     def close(self) -> None:
         if self.is_plain and not self.disable and self.last_print_n == self.n:
-            self.leave = False  # the last line has said it
+            self.leave = False  # the last line has shown the end
         super().close()

@@ -1,4 +1,4 @@
-"""For tables that name what is imported only when it is used."""
+"""References by name, for tables whose entries are imported only when they are used."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any, Callable
 
 
 def load(name: str) -> Any:
-    """What is called ``module:name``."""
+    """Imports the object called ``module:name``."""
     module, _, name_in_module = name.partition(":")
     return getattr(importlib.import_module(module), name_in_module)
 
 
 def deferred(name: str) -> Callable[..., Any]:
-    """A function that imports and calls the one called ``module:name``."""
+    """A function that, when called, imports the function ``module:name`` and calls it."""
     return lambda *arguments: load(name)(*arguments)

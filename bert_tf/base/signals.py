@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
-from bert_tf.base.output import going_on
+from bert_tf.base.output import dropping_unwritable
 
 _clean_ups: set[Callable[[], None]] = set()
 
@@ -28,6 +28,7 @@ def before_leaving(clean_up: Callable[[], None]) -> None:
 
 
 def leave(exit_code: int) -> NoReturn:
+    """Ends the process after the registered clean-ups, without the interpreter's shutdown."""
     for clean_up in _clean_ups:
         with contextlib.suppress(OSError):  # the reason for ending matters more
             clean_up()
@@ -42,9 +43,9 @@ STOPPED_EXIT_CODE = 75
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 
 
-def heeded(numbers: Iterable[int]) -> list[int]:
-    """These signals, without a SIGHUP that is ignored, as nohup has it from the start."""
-    return [each for each in numbers if each != signal.SIGHUP or signal.getsignal(each) != signal.SIG_IGN]
+def without_ignored_hangup(numbers: Iterable[int]) -> list[int]:
+    """These signals, but for SIGHUP if this process ignores it, as it does under nohup."""
+    return [number for number in numbers if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN]
 
 
 def leave_on_stop_signals() -> None:
@@ -54,18 +55,20 @@ def leave_on_stop_signals() -> None:
     """
 
     def stop(number: int, _: Any) -> None:
-        with going_on(sys.stderr):
+        with dropping_unwritable(sys.stderr):
             print(f"{signal.Signals(number).name}: stopped; start again to go on", file=sys.stderr)
         leave(STOPPED_EXIT_CODE)
 
-    for number in heeded(STOP_SIGNALS):
+    for number in without_ignored_hangup(STOP_SIGNALS):
         signal.signal(number, stop)
 
 
 @contextlib.contextmanager
 def handling(numbers: Iterable[int], handle: Callable[[int], object]) -> Iterator[None]:
-    """In this context `handle` is called with the number of each of these signals that arrives, and nothing else."""
-    previous = {number: signal.signal(number, lambda number, _: handle(number)) for number in heeded(numbers)}
+    """A context in which each of these signals only calls `handle` with its number."""
+    previous = {
+        number: signal.signal(number, lambda number, _: handle(number)) for number in without_ignored_hangup(numbers)
+    }
     try:
         yield
     finally:
@@ -75,7 +78,7 @@ def handling(numbers: Iterable[int], handle: Callable[[int], object]) -> Iterato
 
 @contextlib.contextmanager
 def noted_stop_signals() -> Iterator[list[int]]:
-    """In this context stop signals are only collected, so that the running update can finish and be saved."""
+    """A context in which stop signals are only collected, so that the running update can finish and be saved."""
     received: list[int] = []
     with handling(STOP_SIGNALS, received.append):
         yield received

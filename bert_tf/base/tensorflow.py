@@ -1,7 +1,7 @@
 """TensorFlow as the project starts it, what differs between its versions, and what has no public name.
 
-All of the library gets TensorFlow from here, because what is chosen below must be in the environment before TensorFlow
-is imported. Where a user has imported it before, it stays as it is.
+The whole library imports TensorFlow from this module, because the variables set below must be in the environment before
+TensorFlow is imported. If a user's program has imported TensorFlow before, they have no effect.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bert_tf.base.machine.software import check_temporary_folder, check_version, contains_keras_2
 from bert_tf.base.xla_flags import configure_xla
 
-# On processors without AVX-512 TensorFlow leaves oneDNN off, with which an update on them takes 12 % less time.
+# Without AVX-512 TensorFlow leaves oneDNN off, although it makes an update on such a processor take 12 % less time.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 configure_xla()
 check_temporary_folder()
@@ -24,13 +24,13 @@ _MOST_SHARED_NAMES = 30
 
 
 def _find_keras() -> Any:
-    """Keras 2: a part of TensorFlow up to 2.15, and the package tf_keras for all later ones, whose own is Keras 3.
+    """Keras 2: a part of TensorFlow up to 2.15; for later versions, which contain Keras 3, the package tf_keras.
 
-    Imported by its name, tf_keras does not depend on whether something has chosen a Keras before (TF_USE_LEGACY_KERAS).
+    tf_keras is imported by its own name, so that TF_USE_LEGACY_KERAS, which decides what tf.keras is, does not matter.
     """
     check_version(tf.__version__)
     if contains_keras_2(tf.__version__):
-        # It is for later versions; these, too, would look for the package tf_keras.
+        # Meant for later versions, it would make 2.15, too, look for the package tf_keras.
         os.environ.pop("TF_USE_LEGACY_KERAS", None)
         return tf.keras
     import tf_keras
@@ -45,7 +45,7 @@ else:
 
 
 def xla_operations() -> Any:
-    """TensorFlow's operations for programs that XLA compiles."""
+    """TensorFlow's module of operations for programs that XLA compiles."""
     from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
     return gen_xla_ops
@@ -59,7 +59,7 @@ def xla_messages() -> Any:
 
 
 def optimization_barrier(*tensors: tf.Tensor) -> list[tf.Tensor]:
-    """Copies of `tensors`: XLA neither fuses nor merges what reads them with what is before them."""
+    """Copies of `tensors`: XLA fuses or merges no operation that reads them with one that computes `tensors`."""
     return xla_operations().xla_optimization_barrier(tensors)
 
 
@@ -70,12 +70,12 @@ def parse_object_graph(stored: bytes) -> Any:
     return TrackableObjectGraph.FromString(stored)
 
 
-def limit_lost_memory() -> None:
-    """Reduces what each tensor loses on Python 3.11 with TensorFlow up to 2.15 from 48 to 16 bytes.
+def limit_leaked_memory() -> None:
+    """Reduces the memory that each tensor leaks on Python 3.11 with TensorFlow up to 2.15 from 48 to 16 bytes.
 
-    To be called before the first variable. There TensorFlow does not free the array of a tensor's Python attributes
-    (its issue 62551). Python makes the array large enough for the attributes of any tensor so far, and a variable's
-    tensor is given six; but only as long as fewer than 30 tensors have been made.
+    To be called before the first variable is created. In these versions TensorFlow does not free the array of a
+    tensor's Python attributes (its issue 62551). Python makes the array large enough for the attributes of any earlier
+    tensor, and a variable's tensor gets six of them; but only while fewer than 30 tensors have been created.
     """
     for _ in range(_MOST_SHARED_NAMES):
         tf.constant(0)

@@ -15,7 +15,7 @@ from bert_tf.base.errors import MissingError
 from bert_tf.base.files import check_folder, check_readable_path, work_folder
 from bert_tf.base.machine.hardware import count_gpus
 from bert_tf.base.machine.launchers import START_CHECKS, Start
-from bert_tf.base.output import going_on
+from bert_tf.base.output import dropping_unwritable
 from bert_tf.settings.declaration import from_variables
 from bert_tf.settings.programs import PRETRAINING, LaunchVariables
 from bert_tf.tasks.task import TASKS, settings_classes
@@ -124,5 +124,5 @@ def short_path(path: Path) -> str:
 
 
 def show(lines: Sequence[str]) -> None:
-    with going_on(sys.stdout):
+    with dropping_unwritable(sys.stdout):
         print("\n".join(lines))

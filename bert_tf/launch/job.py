@@ -29,7 +29,7 @@ from pathlib import Path
 
 from bert_tf.base.files import write_text
 from bert_tf.base.machine.launchers import Start
-from bert_tf.base.output import going_on
+from bert_tf.base.output import dropping_unwritable
 from bert_tf.base.progress import COLUMNS_VARIABLE, print_beside_bars
 from bert_tf.base.signals import STOP_SIGNALS, STOPPED_EXIT_CODE, handling
 from bert_tf.launch.environment import LaunchEnvironment, short_path, show
@@ -128,7 +128,7 @@ def _show(log: Path, launcher: subprocess.Popen, received: Sequence[int]) -> Non
             file.seek(num_copied)
             text = file.read()
             num_copied += len(text)
-            with going_on(sys.stdout):
+            with dropping_unwritable(sys.stdout):
                 sys.stdout.buffer.write(text)
         if ended:
             return

@@ -25,7 +25,7 @@ from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.base.files import write_text
 from bert_tf.base.machine.hardware import process_state, rank_number
 from bert_tf.base.progress import COLUMNS_VARIABLE
-from bert_tf.base.signals import STOP_SIGNALS, STOPPED_EXIT_CODE, heeded
+from bert_tf.base.signals import STOP_SIGNALS, STOPPED_EXIT_CODE, without_ignored_hangup
 from bert_tf.launch.slurm import slurm_place
 from bert_tf.ranks import rendezvous
 
@@ -69,7 +69,7 @@ def main(argv: Sequence[str]) -> int:
     if is_in_step and "HOROVOD_RANK" not in os.environ:
         os.environ.update(slurm_place(os.environ))
     received: list[int] = []  # signals, also those that arrive before the rank is started
-    for number in heeded(FORWARDED_SIGNALS):
+    for number in without_ignored_hangup(FORWARDED_SIGNALS):
         signal.signal(number, lambda number, _: received.append(number))
     if not folder.is_dir():
         raise UserError(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.machine.hardware import processor_facts
-from bert_tf.base.tensorflow import limit_lost_memory, tf
+from bert_tf.base.tensorflow import limit_leaked_memory, tf
 
 
 def device_name() -> str:
@@ -40,4 +40,4 @@ def prepare_device(precision: str, scope: str) -> None:
             os.environ.pop("TF_DETERMINISTIC_OPS", None)  # the same demand, by a user's variable
         else:
             tf.config.experimental.enable_op_determinism()
-    limit_lost_memory()
+    limit_leaked_memory()

@@ -18,7 +18,7 @@ LONG = "x" * 500
 def test_a_file_with_a_number_that_json_does_not_have_is_refused(tmp_path, value):
     file = tmp_path / "config.json"
     file.write_text(f'{{"sizes": {{"rate": [1, {value}]}}}}')
-    refused(f"^{file} is not valid JSON .{value} is no number of JSON", read_json_object, file, "")
+    refused(f"^{file} is not valid JSON .{value} is not a JSON number", read_json_object, file, "")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 from bert_tf.base import files
 from bert_tf.base.errors import as_user_error
-from bert_tf.base.formats import HEAD_BYTES, what_is_not_text
+from bert_tf.base.formats import HEAD_BYTES, describe_non_text
 from bert_tf.tasks.rows import content_key
 from bert_tf.tasks.squad import examples as squad
 from tests.refusals import refused
@@ -142,7 +142,7 @@ def test_what_is_no_text_is_called_what_it_is(tmp_path, kind):
 
 @pytest.mark.parametrize("content", [b"", b"A \0 in a long line", b"a\n", ("é" * HEAD_BYTES).encode(), b"BZh, he said"])
 def test_what_may_be_text(content):
-    assert what_is_not_text(content[:HEAD_BYTES], "a") is None  # also where a character is cut
+    assert describe_non_text(content[:HEAD_BYTES], "a") is None  # also where a character is cut
 
 
 def test_other_encodings_are_named_by_line_and_byte(tmp_path):

@@ -39,7 +39,7 @@ def test_a_locale_in_which_paths_are_not_utf8():
 
 
 @pytest.mark.parametrize("is_printed", ["at once", "at the end", "before an error"])
-@pytest.mark.parametrize("output, words", [("/dev/full", "No space left"), ("a closed pipe", "read no longer")])
+@pytest.mark.parametrize("output, words", [("/dev/full", "No space left"), ("a closed pipe", "nobody reads")])
 def test_an_output_that_takes_nothing(output, words, is_printed):
     body = {"at once": "print(1, flush=True)", "at the end": "print(1)", "before an error": "[print(1), open('/')]"}
     reader, writer = os.pipe()

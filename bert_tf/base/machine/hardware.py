@@ -1,6 +1,6 @@
-"""The GPUs, cores and memory that a program may use on this machine, and what the system says of its processes.
+"""The GPUs, cores and memory that a program may use on this machine, and what the system says about its processes.
 
-What only Linux has is asked for here: /proc, cgroups, CPU affinity. macOS has other commands and calls for it, or none.
+All use of what only Linux has (/proc, cgroups, CPU affinity) is in this module, with what stands in for it on macOS.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 GIB = 1 << 30
 # Where the kernel shows all cgroups, and those of this process.
 CGROUPS, MEMBERSHIP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
-# The files of a controller's limits: of version 2, then of version 1; a cgroup has those of one of them.
+# The files of a controller's limits: version 2's, then version 1's; a cgroup has those of one version.
 _LIMIT_FILES = {
     "cpu": ("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us"),
     "memory": ("memory.max", "memory.limit_in_bytes"),
@@ -63,16 +63,16 @@ def ask_nvidia_smi(*arguments: str) -> list[str]:
 
 
 def _query_gpus(field: str) -> list[str]:
-    """What nvidia-smi says of each GPU that this process may use; of all where it cannot be told which those are.
+    """nvidia-smi's `field` of each GPU that this process may use; of all GPUs if it cannot be told which those are.
 
-    CUDA_VISIBLE_DEVICES names them by the beginning of a UUID, or by a number, which is nvidia-smi's only with
+    CUDA_VISIBLE_DEVICES names a GPU by the beginning of its UUID, or by a number, which is nvidia-smi's only with
     CUDA_DEVICE_ORDER=PCI_BUS_ID. Source: CUDA C++ Programming Guide, "CUDA Environment Variables".
     """
     answer = ask_nvidia_smi(f"--query-gpu=uuid,{field}", "--format=csv,noheader,nounits")
     rows = [line.split(", ", 1) for line in answer if line.startswith("GPU-")]
-    every, names = [value for _, value in rows], _visible_gpus(os.environ)
+    all_values, names = [value for _, value in rows], _visible_gpus(os.environ)
     if names is None:
-        return every
+        return all_values
     is_by_number = os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
     chosen = [
         value
@@ -80,17 +80,17 @@ def _query_gpus(field: str) -> list[str]:
         for name in names
         if uuid.startswith(name) or (is_by_number and name == str(number))
     ]
-    return chosen if len(chosen) == len(names) else every
+    return chosen if len(chosen) == len(names) else all_values
 
 
 def compute_capabilities() -> list[tuple[int, int]]:
-    """That of each GPU that this process may use (`_query_gpus`); empty if an old driver's nvidia-smi cannot tell."""
+    """(major, minor) of each GPU that this process may use (`_query_gpus`); empty if an old nvidia-smi cannot tell."""
     answers = (re.fullmatch(r"(\d+)\.(\d+)", value) for value in _query_gpus("compute_cap"))
     return [(int(match[1]), int(match[2])) for match in answers if match]
 
 
 def gpu_memories() -> list[int]:
-    """Bytes of memory of each GPU that this process may use, without those that share the machine's."""
+    """Bytes of memory of each GPU that this process may use, without GPUs that share the machine's memory."""
     return [int(value) << 20 for value in _query_gpus("memory.total") if value.isdecimal()]
 
 
@@ -126,7 +126,7 @@ def total_memory() -> int:
 def free_memory() -> int:
     """Bytes that this process may still use, within the machine's and its cgroups' limit.
 
-    Where /proc does not tell (macOS, which makes room by compressing others' memory), that is all of the machine's.
+    Without /proc (macOS, which makes room by compressing other processes' memory) it is all of the machine's memory.
     """
     free = _kib("/proc/meminfo").get("MemAvailable", total_memory() >> 10) << 10
     limit = memory_limit()
@@ -136,15 +136,15 @@ def free_memory() -> int:
 def memory_peak_mib() -> float:
     """The most memory that this process has had since its program began.
 
-    The resource usage also counts the process that started it, up to the moment of starting: a small program that a
-    large one starts would have the large one's peak. So it is only used where /proc does not tell.
+    `getrusage` also counts what its parent process had when it started this one: a small program that a large one
+    starts would have the large one's peak. So it is only used where there is no /proc.
     """
     usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KiB; on macOS bytes
     return _kib("/proc/self/status").get("VmHWM", usage >> 10 if sys.platform == "darwin" else usage) / 1024
 
 
 def allow_open_files(num_files: int) -> None:
-    """Lets this process have so many files open, within what the system allows; on macOS it begins with 256."""
+    """Lets this process open `num_files` files, or as many as the system allows; on macOS the limit begins at 256."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = num_files if hard == resource.RLIM_INFINITY else min(num_files, hard)
     if soft != resource.RLIM_INFINITY and soft < limit:
@@ -180,7 +180,7 @@ def _cgroup_limits(controller: str) -> Iterator[list[int]]:
         # Version 2 names no controllers. Inside a container the name may be the host's and not exist here.
         root = CGROUPS / controller if controllers else CGROUPS
         folder = root / name.lstrip("/")
-        for cgroup in {root, *(above for above in (folder, *folder.parents) if root in above.parents)}:
+        for cgroup in {root, *(parent for parent in (folder, *folder.parents) if root in parent.parents)}:
             words = " ".join(_read(cgroup / file) for file in _LIMIT_FILES[controller]).split()
             if words and all(word.isdigit() for word in words):  # no limit: "max", or -1
                 yield [int(word) for word in words]

@@ -14,7 +14,7 @@ from bert_tf.base.machine import software
 from bert_tf.base.machine.hardware import count_cores
 from bert_tf.base.machine.software import SETUP
 
-_FOR_REPORTS = ("jinja2", "numpy", "plotly")
+_REPORT_PACKAGES = ("jinja2", "numpy", "plotly")
 # A name that begins with a dash would be an option of ssh.
 _HOST = re.compile(r"([^\s:-][^\s:]*):?([1-9]\d{0,5})?", re.ASCII)
 # A larger number of ranks per machine is a typing error, unless the machine has as many cores.
@@ -27,7 +27,7 @@ def slurm_count(environ: Mapping[str, str], name: str) -> int:
 
 
 def horovodrun(library: str, num_ranks: int) -> list[str]:
-    """Its command up to the program; without its cache, which needs a home folder, and may hold what was true once."""
+    """Its command up to the program; without its cache, which needs a home folder, and may be out of date."""
     program = [sys.executable, "-m", "horovod.runner.launch"]
     return [*program, f"--{library}", "--disable-cache", "-np", str(num_ranks)]
 
@@ -36,11 +36,11 @@ def horovodrun(library: str, num_ranks: int) -> list[str]:
 class Start:
     """The start of ranks on this machine, or on those that the environment names.
 
-    A check raises `UserError`, or `MissingError` for what may be otherwise where or when the real run starts. The
-    launchers make all of them (`START_CHECKS`), and the doctor tells what they say. None starts a program.
+    A check raises `UserError`, or `MissingError` for what may differ where or when the real run starts. The launchers
+    make all checks (`START_CHECKS`), and the doctor reports their errors. No check starts a program.
 
     Attributes:
-      num_gpus: those of this machine that the ranks may use; 0: they compute on the CPU.
+      num_gpus: the GPUs of this machine that the ranks may use; 0: they compute on the CPU.
     """
 
     num_ranks: int
@@ -80,7 +80,7 @@ class Start:
 
     @property
     def num_threads(self) -> int:
-        """Of each rank on the CPU: its share of a machine's cores."""
+        """The threads of a rank on the CPU: its share of a machine's cores."""
         return max(1, count_cores() // self.ranks_per_node)
 
     @functools.cached_property
@@ -97,7 +97,7 @@ class Start:
         return "mpirun" if software.horovod_has_mpi() and shutil.which("mpirun") else "horovodrun"
 
     def check_number(self) -> None:
-        """Checks whether so many ranks can be meant, and whether each has a GPU, if any is used."""
+        """Checks that the number of ranks is plausible, and that each rank has a GPU, if GPUs are used."""
         most = self.num_nodes * max(_MAX_RANKS_PER_MACHINE, count_cores())
         if self.num_ranks > most:
             raise UserError(f"num_gpus is {self.num_ranks}, but at most {most} ranks can be started here")
@@ -111,22 +111,24 @@ class Start:
     def check_tensorflow(self) -> None:
         """Checks TensorFlow; a container's Python checks its own, and then this one only writes the reports."""
         if self.uses_container:
-            remedy = f"the reports need '{sys.executable} -m pip install {' '.join(_FOR_REPORTS)}'"
-            check_installed(_FOR_REPORTS, remedy)
+            remedy = f"the reports need '{sys.executable} -m pip install {' '.join(_REPORT_PACKAGES)}'"
+            check_installed(_REPORT_PACKAGES, remedy)
         else:
             check_installed(["tensorflow"], f"{SETUP} sets everything up")
             software.check_tensorflow(self.num_gpus)
 
     def check_launcher(self) -> None:
-        """Checks that what would start the ranks is there, and goes with LAUNCHER, HOSTS and CONTAINER_IMAGE."""
-        typed, num_named = self.environ.get("LAUNCHER", ""), sum(self.hosts.values())
-        launcher = "srun" if self.uses_container else typed
-        if typed not in ("", launcher):
-            raise UserError(f"LAUNCHER={typed}: only srun starts ranks in CONTAINER_IMAGE; unset one of them")
+        """Checks that what would start the ranks is installed, and that LAUNCHER, HOSTS and CONTAINER_IMAGE agree."""
+        setting, num_host_ranks = self.environ.get("LAUNCHER", ""), sum(self.hosts.values())
+        launcher = "srun" if self.uses_container else setting
+        if setting not in ("", launcher):
+            raise UserError(f"LAUNCHER={setting}: only srun starts ranks in CONTAINER_IMAGE; unset one of them")
         if self.hosts and launcher in ("srun", "none"):
             raise UserError("HOSTS is for mpirun and horovodrun; with srun sbatch names the hosts: unset it")
-        if self.hosts and num_named != self.num_ranks:
-            raise UserError(f"num_gpus is {self.num_ranks}, but HOSTS={self.environ['HOSTS']} has {num_named} rank(s)")
+        if self.hosts and num_host_ranks != self.num_ranks:
+            raise UserError(
+                f"num_gpus is {self.num_ranks}, but HOSTS={self.environ['HOSTS']} has {num_host_ranks} rank(s)"
+            )
         if self.launcher == "srun" and (started := slurm_count(self.environ, "SLURM_STEP_NUM_TASKS")) > 1:
             raise UserError(
                 f"srun has started {started} of this launcher, which starts the ranks by srun itself: type it without "
@@ -136,7 +138,7 @@ class Start:
             raise UserError(
                 f"LAUNCHER=none starts one process, but num_gpus is {self.num_ranks}: unset it, or ask for 1"
             )
-        # A dry run may be made elsewhere than on the cluster, with which srun comes.
+        # No srun is a `MissingError`, because a dry run may be made outside the cluster.
         for needed, error in (("srun", MissingError), ("mpirun", UserError), ("ssh", UserError)):
             if needed in (launcher, "ssh" if self.hosts else "") and not shutil.which(needed):
                 raise error(
@@ -155,7 +157,8 @@ class Start:
         software.check_horovod(software.tensorflow_version())
         if self.environ.get("LAUNCHER") == "mpirun" and not software.horovod_has_mpi():
             raise UserError(
-                f"LAUNCHER=mpirun needs a Horovod with MPI: install an MPI, delete .venv, type {SETUP}; or horovodrun"
+                f"LAUNCHER=mpirun needs a Horovod with MPI: install an MPI, delete .venv, type {SETUP}; or set "
+                "LAUNCHER=horovodrun"
             )
 
 

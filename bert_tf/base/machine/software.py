@@ -1,6 +1,6 @@
 """Which TensorFlow and Horovod are installed, and whether the project and this machine's GPUs can use them.
 
-Neither is imported, so that the answer is there before anything that takes time. A check raises `UserError`.
+Neither is imported, because that takes seconds. A check raises `UserError`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def tensorflow_version() -> str | None:
 
 
 def check_temporary_folder() -> None:
-    """Checks that there is room for temporary files; without, TensorFlow and Horovod end as if they were damaged."""
+    """Checks that there is room for temporary files; without it TensorFlow and Horovod fail as if they were damaged."""
     try:
         tempfile.gettempdir()
     except FileNotFoundError as error:
@@ -56,7 +56,7 @@ def check_temporary_folder() -> None:
 
 
 def check_tensorflow(num_gpus: int) -> None:
-    """Checks the version of the installed TensorFlow, its Keras, its code for the GPUs, and what it needs to start."""
+    """Checks the installed TensorFlow's version, its Keras, its code for the GPUs, and what it needs to start."""
     check_temporary_folder()
     if version := tensorflow_version():
         check_version(version)
@@ -64,7 +64,7 @@ def check_tensorflow(num_gpus: int) -> None:
 
 
 def check_version(version: str) -> None:
-    """Checks whether the project runs on this version of TensorFlow, and whether what it needs beside it is there."""
+    """Checks that the project runs on this version of TensorFlow, and that the packages it needs are installed."""
     number = ".".join(version.split(".")[:2])
     if number not in SUPPORTED:
         raise UserError(
@@ -89,17 +89,17 @@ def contains_keras_2(version: str) -> bool:
 
 
 def check_gpu_code(build_info: Mapping[str, Any], num_gpus: int) -> None:
-    """Checks whether TensorFlow has code for the GPUs.
+    """Checks that TensorFlow has code for the GPUs.
 
     Args:
       build_info: what ``tf.sysconfig.get_build_info()`` returns; without CUDA it uses no GPU.
-      num_gpus: those of this machine that a program may use. Which ones CUDA_VISIBLE_DEVICES chooses cannot be told
-        from its numbers; they are taken for those with code if there are as many.
+      num_gpus: the number of this machine's GPUs that a program may use. The numbers in CUDA_VISIBLE_DEVICES do not
+        tell which GPUs those are; if as many GPUs have code, they are assumed to be these.
     """
     present = compute_capabilities() if num_gpus and build_info.get("cuda_compute_capabilities") else []
-    without = [capability for capability in present if not _has_code(build_info, capability)]
-    if without and num_gpus > len(present) - len(without):
-        major, minor = max(without)
+    unsupported = [capability for capability in present if not _has_code(build_info, capability)]
+    if unsupported and num_gpus > len(present) - len(unsupported):
+        major, minor = max(unsupported)
         raise UserError(
             f"this TensorFlow has no code for a GPU of compute capability {major}.{minor} (docs/machines.md says which "
             "has); CUDA_VISIBLE_DEVICES chooses another GPU, DEVICE=cpu (--device=cpu) the CPU"
@@ -149,7 +149,7 @@ def horovod_has_mpi() -> bool:
 
 
 def check_horovod(version: str | None) -> None:
-    """Checks whether Horovod was built for this version of TensorFlow, whose libraries it needs; None: unknown."""
+    """Checks that Horovod was built for this version of TensorFlow, whose libraries it needs; None: unknown."""
     file = next(_files("horovod", "metadata.json"), None)
     built_for = json.loads(file.read_text(encoding="utf-8")).get("tensorflow") if file else None
     if version and built_for and built_for.split(".")[:2] != version.split(".")[:2]:

@@ -187,7 +187,7 @@ def _write_tables(stage: Stage, parts: Mapping[str, _PartFiles], bad: BadRecords
         write_text(path, text.getvalue())
         stage.add(FileEntry(name, path.stat().st_size, sha256_of_file(path), counts))
         totals.update(counts)
-    for fault in bad.named:
+    for fault in bad.faults:
         print(f"warning: left out: {fault}", file=sys.stderr, flush=True)
     return dict(totals), {"tables": [stage.finished[name] for name in tables]}
 

@@ -88,10 +88,10 @@ class Writer:
         earlier = self.stage.checkpoint
         if earlier and self._partial.exists() and self._partial.stat().st_size >= earlier["bytes"]:
             self.checkpoint, self.counts = earlier, Counter(earlier["counts"])
-            self._bad.named, self._bad.num = earlier["bad_records"], self.counts["num_dropped_bad_records"]
+            self._bad.faults, self._bad.num = earlier["bad_records"], self.counts["num_dropped_bad_records"]
             num_read = self.counts["num_read"]
             print(f"going on where an earlier run stopped, after {num_read:,} documents", flush=True)
-        self.checkpoint.update(counts=self.counts, bad_records=self._bad.named)
+        self.checkpoint.update(counts=self.counts, bad_records=self._bad.faults)
         self._file = open(self._partial, "a+b")  # noqa: SIM115 - the caller's to close
         self._file.truncate(self.checkpoint["bytes"])
         if self._seen:
@@ -147,7 +147,7 @@ class Writer:
         sha256 = sha256_of_file(self._partial)
         os.replace(self._partial, self.output)
         sync(self.output.parent)
-        damages, bad_records = self.checkpoint["damages"], self._bad.named
+        damages, bad_records = self.checkpoint["damages"], self._bad.faults
         for warning in (*damages, *(f"left out, because it cannot be read: {fault}" for fault in bad_records)):
             print(f"warning: {warning}", file=sys.stderr, flush=True)
         details = {"num_documents": self.counts["num_documents"], "damages": damages, "bad_records": bad_records}

@@ -24,7 +24,7 @@ from typing import Any, BinaryIO
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file, check_folder, naming_unreadable
-from bert_tf.base.formats import HEAD_BYTES, what_is_not_text
+from bert_tf.base.formats import HEAD_BYTES, describe_non_text
 from bert_tf.base.progress import Progress, print_beside_bars
 from bert_tf.settings.preparation import PreparationOptions, command
 
@@ -210,7 +210,7 @@ def encoding_of(path: Path, fallback: str | None, errors: str) -> str:
     with _open_unpacked(path) as file:
         head = file.read(_HEAD_BYTES)
     marked = marked_encoding(head)
-    other_kind = None if marked else what_is_not_text(head[:HEAD_BYTES], path.name)
+    other_kind = None if marked else describe_non_text(head[:HEAD_BYTES], path.name)
     if not marked and b"\0" in head:
         other_kind = other_kind or f"a binary file, not text (a NUL at byte {head.index(0)}; {_WITHOUT_NULS})"
     encoding = marked or "utf-8"
