@@ -1,4 +1,4 @@
-"""How a setting is declared: `setting` in a settings class; `Setting` is what others read of a declaration."""
+"""How a setting is declared in a settings class (`setting`), and read by other modules (`Setting`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LARGEST = 100_000_000
 
 Number = Union[int, float]
 Values = TypeVar("Values")
-# Of the attributes at_least, above, at_most and below.
+# For the attributes at_least, above, at_most and below: in words, and as functions.
 _COMPARISONS = (("of at least", operator.ge), ("above", operator.gt), ("at most", operator.le), ("below", operator.lt))
 _PARSE: dict[str, Callable[[str], Any]] = {"bool": parse_switch, "int": parse_whole, "float": parse_number, "str": str}
 
@@ -63,7 +63,7 @@ class Setting:
 
     @property
     def _bounds(self) -> list[tuple[str, Callable[[Any, Any], bool], Number]]:
-        """The limits of a number: in words, as a comparison, and themselves."""
+        """The limits of a number: the comparison in words and as a function, and the bound."""
         highest = LARGEST if self.kind == "int" and self.at_most is None else self.at_most
         limits = (self.at_least, self.above, highest, self.below)
         return [(*kind, limit) for kind, limit in zip(_COMPARISONS, limits) if limit is not None]
@@ -113,20 +113,20 @@ def setting(default: Any, help: str = "", **declared: Any) -> Any:
 
 
 def with_default(cls: type, name: str, default: Any) -> Any:
-    """A setting that `cls` declares, for a subclass, with another default."""
+    """A setting that `cls` declares, declared again for another class with another default."""
     return setting(default, **cls.__dataclass_fields__[name].metadata)  # type: ignore[attr-defined]
 
 
 def same(cls: type, name: str) -> Any:
-    """A setting that `cls` declares, for another class."""
+    """A setting that `cls` declares, declared again for another class."""
     return with_default(cls, name, getattr(cls, name))
 
 
-def pick(cls: type[Values], source: Any, **others: Any) -> Values:
-    """The settings of a class with the values that an object has under their names; what it lacks is as declared."""
+def pick(cls: type[Values], source: Any, **overrides: Any) -> Values:
+    """A `cls` object with `overrides`, else with the attributes of `source`, else (missing or None) with defaults."""
     names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
-    given = {name: value for name in names if (value := getattr(source, name, None)) is not None}
-    return cls(**{**given, **others})
+    values = {name: value for name in names if (value := getattr(source, name, None)) is not None}
+    return cls(**{**values, **overrides})
 
 
 def settings_of(*classes: type) -> Iterator[Setting]:
@@ -137,13 +137,13 @@ def settings_of(*classes: type) -> Iterator[Setting]:
 
 
 def find_setting(name: str, *classes: type) -> Setting:
-    return next(each for each in settings_of(*classes) if each.name == name)
+    return next(declared for declared in settings_of(*classes) if declared.name == name)
 
 
-def argument_type(declared: Setting, known: Iterable[str] = ()) -> Callable[[str], Any]:
-    """The setting's `parse` for argparse, whose error names the rule, and the most similar of the `known` words."""
+def argument_type(declared: Setting, known_words: Iterable[str] = ()) -> Callable[[str], Any]:
+    """The setting's `parse` for argparse, with an error that names the rule and the known word most like the text."""
 
-    words = tuple(known)
+    words = tuple(known_words)
 
     def convert(text: str) -> Any:
         try:
@@ -156,30 +156,31 @@ def argument_type(declared: Setting, known: Iterable[str] = ()) -> Callable[[str
 
 def check(values: Any) -> None:
     """Raises `UserError` if a field of a settings object does not follow its declaration."""
-    for each in settings_of(type(values)):
-        value = getattr(values, each.name)
-        if not each.allows(value):
-            raise each.refusal(each.name, value)
+    for declared in settings_of(type(values)):
+        value = getattr(values, declared.name)
+        if not declared.allows(value):
+            raise declared.refusal(declared.name, value)
 
 
 def with_variable(*classes: type) -> Iterator[Setting]:
-    """The settings that any of the classes gives a variable."""
+    """The settings of the classes that have an environment variable; one that two classes declare comes twice."""
     for cls in classes:
-        yield from (each for each in settings_of(cls) if each.variable)
+        yield from (declared for declared in settings_of(cls) if declared.variable)
 
 
 def from_variables(environ: Mapping[str, str], *classes: type) -> dict[str, Any]:
     """The values of settings whose variable is set, and not empty. Raises `UserError` for an invalid one."""
     values = {}
-    for each in with_variable(*classes):
-        if text := environ.get(each.variable):
+    for declared in with_variable(*classes):
+        if text := environ.get(declared.variable):
             try:
-                values[each.name] = each.parse(text)
+                values[declared.name] = declared.parse(text)
             except ValueError:
-                raise each.refusal(each.variable, text) from None
+                raise declared.refusal(declared.variable, text) from None
     return values
 
 
 def fixed_settings(values: Any) -> dict[str, Any]:
     """The fields of a settings object that must not change within a run."""
-    return {each.name: getattr(values, each.name) for each in settings_of(type(values)) if each.is_fixed}
+    names = (declared.name for declared in settings_of(type(values)) if declared.is_fixed)
+    return {name: getattr(values, name) for name in names}

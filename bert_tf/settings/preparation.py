@@ -21,7 +21,7 @@ LICENSE_GROUPS = ("oa_comm", "oa_noncomm", "oa_other")
 
 @dataclasses.dataclass(frozen=True)
 class PreparationOptions(MaskingOptions):
-    """All of them, and what they are for; --action, --dataset and --help are the parser's own."""
+    """All options, with their help; the parser itself declares --action, --dataset and --help."""
 
     action: str = ""
     dataset: str = ""  # empty, for status and verify: all
@@ -39,15 +39,15 @@ class PreparationOptions(MaskingOptions):
     input_files: str | None = setting(
         None,
         "Dataset custom: files and folders of .txt, .jsonl (also .gz, .zst) or .parquet files, separated by commas; or "
-        "one that holds a comma.",
+        "a single path that contains a comma.",
         actions="text_formatting",
     )
     input_format: str = setting(
         "auto",
-        "Dataset custom: a document is a file, a line, between blank lines (paragraph; sentences: with a sentence on "
-        "each line, which is kept), the text of a JSON object on its line (jsonl) or of a row (parquet); auto: jsonl "
-        "and parquet by the suffix, of others a file if there are several, else paragraph if there are blank lines, "
-        "else a line; kinds may be mixed.",
+        "Dataset custom: what a document is: a file; a line; a paragraph, between blank lines; sentences: the same, "
+        "where each line is a sentence; the text of a line that is a JSON object (jsonl) or of a row (parquet). auto: "
+        "jsonl and parquet by the suffix; other files: file if there are several, else paragraph if there are blank "
+        "lines, else line. Formats may be mixed.",
         choices=INPUT_FORMATS,
         actions="text_formatting",
     )
@@ -89,10 +89,10 @@ class PreparationOptions(MaskingOptions):
     )
     keep_duplicates: bool = setting(False, "Keep repeated documents.", actions="text_formatting")
     n_training_shards: int | None = setting(
-        None, "Shards to train on; default: 1472; of the sample: 8.", at_least=1, actions="sharding"
+        None, "Shards to train on; default: 1472, for the sample 8.", at_least=1, actions="sharding"
     )
     n_test_shards: int | None = setting(
-        None, "Shards of held-out text; default: 1472; of the sample: 2.", at_least=0, actions="sharding"
+        None, "Shards of held-out text; default: 1472, for the sample 2.", at_least=0, actions="sharding"
     )
     fraction_test_set: float = setting(0.1, "Share of the text to hold out.", at_least=0, below=1, actions="sharding")
     segmentation_method: str = setting(
@@ -102,22 +102,22 @@ class PreparationOptions(MaskingOptions):
         actions="sharding",
     )
     random_seed: int = setting(
-        SEED, "Decides all that is drawn.", at_least=0, at_most=MAX_SEED, actions=f"sharding create_pairs {_RECORDS}"
+        SEED, "Seed of all random choices.", at_least=0, at_most=MAX_SEED, actions=f"sharding create_pairs {_RECORDS}"
     )
     vocab_file: str | None = setting(
         None,
-        "create_vocab writes it, the others read it; a name in .model: SentencePiece, a tokenizer.json: Hugging "
-        "Face's, else WordPiece.",
+        "The vocabulary: create_vocab writes it, the other actions read it. A .model is SentencePiece's, a "
+        "tokenizer.json Hugging Face's, any other WordPiece's.",
         actions="create_vocab create_token_files create_tfrecord_files verify",
     )
     # The trainer allocates room for all pieces before it begins, and aborts where there is none.
     vocab_size: int = setting(
-        30_522, "Pieces.", at_least=1, at_most=1 << 22, actions="create_vocab", variable="VOCAB_SIZE"
+        30_522, "Pieces of the vocabulary.", at_least=1, at_most=1 << 22, actions="create_vocab", variable="VOCAB_SIZE"
     )
     do_lower_case: int | None = setting(
         None,
-        "1: lower-case the text and drop accents; default: create_vocab 1, the others as stands beside the vocabulary, "
-        "or as its pieces suggest.",
+        "1: lower-case the text and drop accents; default: 1 for create_vocab, for the other actions what is recorded "
+        "beside the vocabulary, else what its pieces suggest.",
         choices=(0, 1),
         actions=f"create_vocab create_token_files create_pairs {_RECORDS}",
     )
@@ -130,13 +130,13 @@ class PreparationOptions(MaskingOptions):
     max_seq_length: int = setting(512, "Tokens of an instance.", at_least=1, actions=f"create_pairs {_RECORDS}")
     max_predictions_per_seq: int = setting(
         20,
-        "Tokens of an instance to be predicted, at most; the recipe has 20 at 128, 80 at 512.",
+        "How many tokens of an instance are predicted at most; the recipe has 20 of 128 tokens, 80 of 512.",
         at_least=1,
         actions=_RECORDS,
     )
     dupe_factor: int | None = setting(
         None,
-        "Passes over the text, each with pairs (records: and masks) of its own; default: 5.",
+        "Passes over the text, each with different pairs (in records also masks); default: 5.",
         at_least=1,
         actions=f"create_pairs {_RECORDS}",
         variable="DUPE_FACTOR",
@@ -146,21 +146,21 @@ class PreparationOptions(MaskingOptions):
 
     @property
     def chosen_license_groups(self) -> tuple[str, ...]:
-        """In the order of `LICENSE_GROUPS`. Raises: UserError if one named is none of these."""
-        named = {name.strip() for name in self.license_groups.split(",")}
-        if unknown := named.difference(LICENSE_GROUPS):
+        """Those in `license_groups`, in the order of `LICENSE_GROUPS`. Raises: UserError for an unknown group."""
+        names = {name.strip() for name in self.license_groups.split(",")}
+        if unknown := names.difference(LICENSE_GROUPS):
             groups = ", ".join(LICENSE_GROUPS)
             raise UserError(f"license_groups={self.license_groups}: {min(unknown)!r} must be one of {groups}")
-        return tuple(name for name in LICENSE_GROUPS if name in named)
+        return tuple(name for name in LICENSE_GROUPS if name in names)
 
 
 def options_of_action(action: str) -> list[str]:
-    """The options that an action reads, besides those of all actions."""
-    return [each.name for each in settings_of(PreparationOptions) if action in each.actions.split()]
+    """The options that an action reads, besides those that all actions read."""
+    return [declared.name for declared in settings_of(PreparationOptions) if action in declared.actions.split()]
 
 
 def command(action: str, dataset: str, **options: Any) -> str:
-    """A command line, as the user types it."""
+    """The command line of bertPrep.py for an action, as the user types it."""
     words = ["python3", "data/bertPrep.py", "--action", action, "--dataset", dataset]
     for name, value in options.items():
         if value is True:

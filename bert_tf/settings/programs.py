@@ -1,4 +1,4 @@
-"""The settings of programs and launchers that are not a run's own: files, devices, what to do, variables."""
+"""The settings of programs and launchers that do not belong to a run: files, devices, actions, variables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ProgramOptions:
     )
     allow_missing_weights: bool = setting(
         False,
-        "Start from --init_checkpoint although variables of its encoder are missing, which stay random, or unknown.",
+        "Start from --init_checkpoint although it lacks encoder variables, which stay random, or has unknown ones.",
         variable="ALLOW_MISSING_WEIGHTS",
     )
     continue_with_changes: bool = setting(
@@ -56,11 +56,11 @@ class ProgramOptions:
 
 @dataclasses.dataclass(frozen=True)
 class MaskingOptions:
-    """How many tokens are predicted, and in units of which size: for records when made, for token files when read."""
+    """How tokens are chosen to be predicted: in records when these are made, in token files when they are read."""
 
     masked_lm_prob: float = setting(
         0.15,
-        "Share of the tokens that are predicted (training: of token files).",
+        "Share of the tokens that are predicted (in training: of token files only).",
         above=0,
         at_most=1,
         variable="MASKED_LM_PROB",
@@ -68,7 +68,7 @@ class MaskingOptions:
     )
     whole_word_masking: bool = setting(
         False,
-        "Mask all pieces of a word or none (training: of token files).",
+        "Mask all pieces of a word or none (in training: of token files only).",
         variable="WHOLE_WORD_MASKING",
         actions="create_tfrecord_files export_tfrecord",
     )
@@ -76,16 +76,16 @@ class MaskingOptions:
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingOptions(MaskingOptions, ProgramOptions):
-    """run_pretraining.py's own."""
+    """The options of run_pretraining.py."""
 
     bert_model: str | None = setting(
         None,
-        "Built-in size instead of --bert_config_file; the vocabulary is the one beside the records.",
+        "Built-in size instead of --bert_config_file, with the vocabulary beside the records.",
         choices=tuple(PRESETS),
     )
     input_files: str | None = setting(
         None,
-        "Training records or token files: comma-separated folders and globs, or one whose path holds a comma.",
+        "Training records or token files: comma-separated folders and globs, or a single path that contains a comma.",
         is_required=True,
     )
     eval_files: str | None = setting(None, "Held-out records or token files; none: no evaluation.")
@@ -103,7 +103,7 @@ class PretrainingOptions(MaskingOptions, ProgramOptions):
 
 @dataclasses.dataclass(frozen=True)
 class FinetuningOptions(ProgramOptions):
-    """Those of all fine-tuning programs."""
+    """The options of all fine-tuning programs."""
 
     vocab_file: str | None = setting(
         None, "The model's vocab.txt, tokenizer.json or SentencePiece .model; default: the one beside the checkpoint."
@@ -114,12 +114,14 @@ class FinetuningOptions(ProgramOptions):
         "To score or predict: a fine-tuned one, default the best, or newest, in --model_dir.",
     )
     max_seq_length: int = setting(
-        128, "Tokens of a row; longer texts are cut off, or for entities into windows that overlap.", at_least=1
+        128, "Tokens of a row; longer texts are truncated, or for entities split into windows that overlap.", at_least=1
     )
     do_lower_case: bool | None = setting(
         None, "Lower-case the text; default: as the checkpoint says, else as the vocabulary suggests."
     )
-    strip_accents: bool | None = setting(None, "Take accents and other marks off letters; default: likewise.")
+    strip_accents: bool | None = setting(
+        None, "Take accents and other marks off letters; default: as for --do_lower_case."
+    )
     predict_batch_size: int = setting(8, "Prediction batch of one rank.", at_least=1, at_most=MAX_GLOBAL_BATCH)
     model_export_path: str | None = setting(None, "The exported model's folder; default: export in --model_dir.")
     export_batch_size: int | None = setting(
@@ -145,7 +147,10 @@ class LaunchVariables:
         None, "The prepared dataset to train on; default: the only one there.", variable="DATASET"
     )
     data_format: str | None = setting(
-        None, "Which of both where both are prepared.", choices=("records", "tokens"), variable="DATA_FORMAT"
+        None,
+        "Which to train on if records and token files are both prepared.",
+        choices=("records", "tokens"),
+        variable="DATA_FORMAT",
     )
     squad_dir: str | None = setting(None, "The folder of SQuAD's files.", variable="SQUAD_DIR")
     glue_dir: str | None = setting(None, "The folder with the tasks' folders.", variable="GLUE_DIR")

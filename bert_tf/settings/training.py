@@ -1,6 +1,6 @@
 """The settings of a training run: `PretrainingConfig` and `FinetuningConfig`, frozen and checked when created.
 
-A config is first as it was typed; `memory.split.settle` makes of it what is trained on this machine and so many ranks.
+A config first holds the settings as typed; `memory.split.settle` completes it for this machine and the number of ranks.
 """
 
 from __future__ import annotations
@@ -66,12 +66,10 @@ class TrainingConfig:
         word=AUTO,
     )
     num_accumulation_steps: int = setting(
-        1,
-        "Micro-batches of one rank in an update; default: 1, or with --train_batch_size=auto what follows.",
-        at_least=1,
+        1, "Micro-batches of one rank in an update; default: 1; with --train_batch_size=auto computed.", at_least=1
     )
     num_ranks: int = setting(1, at_least=1, at_most=MAX_RANKS, is_flag=False)
-    precision: str = setting("fp32", "Type of the matmuls.", choices=PRECISIONS, is_fixed=True)
+    precision: str = setting("fp32", "Number format of the matmuls.", choices=PRECISIONS, is_fixed=True)
     xla_scope: str = setting(
         AUTO,
         "What XLA compiles; auto: the whole step on GPUs, the element-wise blocks on CPUs and with --recompute.",
@@ -97,8 +95,8 @@ class TrainingConfig:
     keep_checkpoints: int = setting(3, "How many of the newest checkpoints stay.", at_least=1)
     eval_steps: float | None = setting(
         None,
-        "Updates between two evaluations on held-out data while training, or below 1 a part of an epoch, or epoch; "
-        "then the best checkpoint is kept, too, and stands for the run.",
+        "Updates between two evaluations on held-out data while training; below 1 a part of an epoch; or epoch. The "
+        "best checkpoint is then kept, too, and stands for the run.",
         above=0,
         at_most=100_000_000.0,
         word=EPOCH,
@@ -112,7 +110,7 @@ class TrainingConfig:
     )
     max_hours: float | None = setting(
         None,
-        "Stop as on a signal, saved and with exit code 75, so many hours after this start.",
+        "So many hours after this start, save and stop with exit code 75, as on a signal.",
         above=0,
         at_most=100_000.0,
         variable="MAX_HOURS",
@@ -131,7 +129,7 @@ class TrainingConfig:
             raise UserError(f"early_stopping={self.early_stopping} counts evaluations: give eval_steps, too")
 
     def with_split(self: Config, split: BatchSplit) -> Config:
-        """The same settings for ranks that share the global batch so."""
+        """The same settings with the global batch split so."""
         return dataclasses.replace(
             self,
             train_batch_size=split.micro_batch_size,
@@ -155,14 +153,14 @@ class TrainingConfig:
         return BatchSplit(self.train_batch_size, self.num_accumulation_steps, self.num_ranks, rank)
 
     def eval_interval(self, num_rows: int) -> float | None:
-        """Updates between two evaluations, not always whole, with so many rows in an epoch; None: there are none."""
+        """Updates between two evaluations, not always whole, with `num_rows` in an epoch; None: no evaluations."""
         steps = 1.0 if self.eval_steps == EPOCH else self.eval_steps
-        is_part = self.eval_steps == EPOCH or (steps or 1) < 1
-        return max(1.0, steps * num_rows / self.global_batch_size) if steps and is_part else steps
+        is_fraction = self.eval_steps == EPOCH or (steps or 1) < 1
+        return max(1.0, steps * num_rows / self.global_batch_size) if steps and is_fraction else steps
 
     @property
     def joins_continuously(self) -> bool:
-        """As `optimizer.schedule` has it."""
+        """Whether the decay of the rate is counted from the end of the warm-up (`optimizer.schedule`)."""
         return OPTIMIZERS[self.optimizer_type].continuous_join
 
     def decay_start(self, num_warmup_updates: int) -> int:
@@ -194,7 +192,7 @@ class PretrainingConfig(TrainingConfig):
 
     learning_rate: float = with_default(TrainingConfig, "learning_rate", 7.5e-4)
     train_batch_size: int = with_default(TrainingConfig, "train_batch_size", 32)
-    # Only a plan does without it.
+    # The default is used only by --plan, which does not need it.
     num_train_steps: int = setting(LARGEST, "Updates in this phase.", at_least=1, is_required=True, is_fixed=True)
     max_seq_length: int = setting(
         128, "Tokens of an instance; records have one length, token files any.", at_least=1, is_fixed=True
@@ -214,13 +212,13 @@ class PretrainingConfig(TrainingConfig):
     )
     decay_steps: int | None = setting(
         None,
-        "Updates at the end in which the rate falls to 0, having stayed at its peak; default: it falls all the time.",
+        "Last updates, in which the rate falls from its peak to 0; default: it falls from the warm-up on.",
         at_least=1,
         is_fixed=True,
     )
     dropout: float | None = setting(
         None,
-        "Dropout while pre-training; the model keeps its own rates for fine-tuning. Default: those.",
+        "Dropout rate while pre-training; default: the model's own, which fine-tuning has in any case.",
         at_least=0,
         at_most=0.9,
         variable="DROPOUT",
@@ -229,7 +227,7 @@ class PretrainingConfig(TrainingConfig):
     # Fixed, because dropout masks depend on the row's number.
     packing: bool = setting(
         False,
-        "Lay up to three instances of an update into one row, where they fit: the same update with less padding.",
+        "Pack up to three instances of an update into one row, where they fit: the same update with less padding.",
         variable="PACKING",
         is_fixed=True,
     )
@@ -249,7 +247,7 @@ class PretrainingConfig(TrainingConfig):
     warmup_steps: int = setting(0, "Updates until the rate reaches its peak.", at_least=0, is_fixed=True)
     max_eval_steps: int | None = setting(
         None,
-        "Evaluation batches of each rank; 0: all; default: what 10,240 instances fill.",
+        "Evaluation batches of each rank; 0: all; default: as many as 10,240 instances fill.",
         at_least=0,
         variable="MAX_EVAL_STEPS",
     )
@@ -260,8 +258,8 @@ class PretrainingConfig(TrainingConfig):
             steps = f"warmup_steps={self.warmup_steps} is more than num_train_steps={self.num_train_steps}"
             raise UserError(f"{steps}: the learning rate would never decay; warm up for fewer, or train for more")
         if self.decay_steps and self.decay_steps > self.num_train_steps - self.warmup_steps:
-            left = f"{self.num_train_steps} updates less {self.warmup_steps} of warm-up"
-            raise UserError(f"decay_steps={self.decay_steps}: more than there are, {left}; take fewer")
+            available = f"{self.num_train_steps} updates less {self.warmup_steps} of warm-up"
+            raise UserError(f"decay_steps={self.decay_steps}: more than there are, {available}; take fewer")
         if self.decay_steps and self.continuous_join is not None:
             raise UserError(
                 "continuous_join has no effect with decay_steps, which say when the rate falls; leave it out"
@@ -269,8 +267,8 @@ class PretrainingConfig(TrainingConfig):
         for owner, entry in OPTIMIZERS.items():
             for name in entry.options if owner != self.optimizer_type else ():
                 if getattr(self, name) != find_setting(name, type(self)).default:
-                    named = f"{name}={getattr(self, name)}"
-                    raise UserError(f"{named} has no effect with optimizer_type={self.optimizer_type}; {owner} has it")
+                    fault = f"{name}={getattr(self, name)}"
+                    raise UserError(f"{fault} has no effect with optimizer_type={self.optimizer_type}; {owner} has it")
         if self.max_predictions_per_seq > self.max_seq_length:
             most = f"at most max_seq_length={self.max_seq_length}"
             raise UserError(f"max_predictions_per_seq={self.max_predictions_per_seq}: must be {most}")
@@ -297,7 +295,7 @@ class PretrainingConfig(TrainingConfig):
         return self.num_train_steps - self.decay_steps if self.decay_steps else super().decay_start(num_warmup_updates)
 
     def identity(self) -> dict[str, Any]:
-        # None, because that is what runs have that began before there was a choice.
+        # None for False: the same identity as of runs that began before this setting existed.
         return {**super().identity(), "no_next_sentence": self.no_next_sentence or None}
 
 
@@ -317,7 +315,7 @@ class FinetuningConfig(TrainingConfig):
     )
 
     def num_updates(self, num_rows: int) -> int:
-        """Those of all epochs. Raises `UserError` if the rows do not fill a single update."""
+        """The updates of all epochs. Raises `UserError` if the rows do not fill a single update."""
         # Thanks to the 1e-9, 100 rows x 0.29 epochs are 29 rows, not 28.999... as in floating point.
         updates = int(num_rows * self.num_train_epochs / self.global_batch_size + 1e-9)
         if updates < 1:
@@ -331,7 +329,7 @@ class FinetuningConfig(TrainingConfig):
         return int(self.num_updates(num_rows) * self.warmup_proportion)
 
     def identity(self) -> dict[str, Any]:
-        # None, because that is what runs have that began before there was a choice.
+        # None for False: the same identity as of runs that began before this setting existed.
         return {**super().identity(), "adam_bias_correction": self.adam_bias_correction or None}
 
 
