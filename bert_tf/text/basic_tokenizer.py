@@ -11,19 +11,19 @@ from typing import NamedTuple, Optional
 
 
 def spans_of_words(text: str, casing: Casing) -> Iterator[tuple[str, list[int], list[int]]]:
-    """The words of ``tokenize_words(text, casing)``, each with, for each of its letters, where the characters of `text`
-    that it comes from start and end (exclusive).
+    """The words of ``tokenize_words(text, casing)``, each with two lists: where in `text` the characters that each of
+    its letters comes from start, and where they end (exclusive).
 
-    What a letter becomes may depend on its neighbours (a sigma at the end of a word), but into how many letters a
-    character turns does not.
+    Letters are counted character by character: which letters a character becomes may depend on its neighbours (a sigma
+    at the end of a word), but not how many.
     """
     starts: list[int] = []
     ends: list[int] = []
     for index, char in enumerate(text):
-        num_letters, is_lost_accent = _letters_of(char, casing)
+        num_letters, is_lost_accent = _count_letters(char, casing)
         starts += [index] * num_letters
         ends += [index + 1] * num_letters
-        if is_lost_accent and index in ends[-1:]:  # it belongs to the character before it
+        if is_lost_accent and index in ends[-1:]:  # an accent belongs to the character before it
             ends[-1] = index + 1
     first = 0
     for word in tokenize_words(text, casing):
@@ -34,8 +34,8 @@ def spans_of_words(text: str, casing: Casing) -> Iterator[tuple[str, list[int], 
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def _letters_of(char: str, casing: Casing) -> tuple[int, bool]:
-    """How many letters of words a character becomes, and whether it is an accent that is taken away."""
+def _count_letters(char: str, casing: Casing) -> tuple[int, bool]:
+    """How many letters of words a character becomes, and whether it is an accent that is removed."""
     num_letters = sum(map(len, tokenize_words(char, casing)))
     return num_letters, not num_letters and split_words(char) != []
 
@@ -49,18 +49,18 @@ _ALWAYS_DROPPED = "\0\ufffd"
 
 
 class Casing(NamedTuple):
-    """What a vocabulary's text is stripped of before it is looked up."""
+    """What is removed from text before its words are looked up in a vocabulary."""
 
     lower_case: bool
     strip_accents: bool  # removes category Mn after NFD: accents, but also vowel signs, and Hangul becomes its letters
 
     @classmethod
     def from_flags(cls, do_lower_case: bool, strip_accents: bool | None = None) -> Casing:
-        """None: accents go with the capitals, as in Google's code."""
+        """`strip_accents` None: the same as `do_lower_case`, as in Google's code."""
         return cls(do_lower_case, do_lower_case if strip_accents is None else strip_accents)
 
     def flags(self) -> dict[str, bool]:
-        """By the names of the flags, as manifests, runs and exports record it."""
+        """The values by the names of the flags, as manifests, runs and exports record them."""
         return {"do_lower_case": self.lower_case, "strip_accents": self.strip_accents}
 
     def __str__(self) -> str:
@@ -113,7 +113,7 @@ def is_ideograph(char: str) -> bool:
 
 def split_words(text: str) -> list[str]:
     """Steps 1 to 3: cleaned text split at white space, each ideograph as a separate word."""
-    # What the table changes is not printable, or an ideograph, or U+FFFD.
+    # The table changes only unprintable characters, ideographs and U+FFFD.
     if not text.isprintable() or not text.isascii() and ("\ufffd" in text or _IDEOGRAPH.search(text)):
         text = text.translate(_CLEANING)
     return text.split()

@@ -22,8 +22,8 @@ SOURCE = Path(__file__).with_suffix(".cpp")
 # What a character does: it is part of a chunk, separates chunks, is a chunk by itself, or ends a line.
 _PART, _SPACE, _ALONE, _LINE_END = range(1, 5)
 _CAPITAL_SIGMA = "\u03a3".encode()
-_NEW_CHARACTER = 1  # the answer if a character is new; 2: a chunk is new; 0: the text has ended
-# In 4-byte words: an entry of English text has 5.
+_NEW_CHARACTER = 1  # what scan_chunks returns at a new character; 2: at a new chunk; 0: at the end of the text
+# In 4-byte words: room for each of the `max_chunks` entries (one of English text takes 5), and for the largest.
 _ENTRY_SIZE, _LONGEST_ENTRY = 8, 96
 _LONGEST_PIECE = 66  # bytes of the longest piece that the compiled code stores, including ##
 
@@ -89,7 +89,7 @@ class ChunkTable:
         code.learn_pieces(ctypes.byref(self._pieces), *pointers, len(pieces))
 
     def _kind_of(self, char: str, cuts_at_punctuation: bool) -> int:
-        """What the character does to a chunk, found by trying the rules on it."""
+        """What the character does to a chunk, determined by applying the rules to it between two letters."""
         if char == "\n":
             return _LINE_END
         words = split_words(f"a{char}b")
@@ -101,7 +101,7 @@ class ChunkTable:
 
     def tokenize_lines(self, lines: bytes) -> TokenizedLines:
         """See `Tokenizer.tokenize_lines`."""
-        # Split at punctuation, too, there are fewer different chunks. It changes no result, with one exception:
+        # Splitting also at punctuation gives fewer different chunks, and the same ids, with one exception:
         # `str.lower` looks past a full stop to see whether a capital sigma ends a word.
         cuts_at_punctuation = _CAPITAL_SIGMA not in lines
         lines.decode("utf-8", "surrogatepass")  # raises if invalid; the compiled code relies on valid text

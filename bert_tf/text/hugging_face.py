@@ -3,7 +3,7 @@
 They are run by the library `tokenizers`, so that a model gets the ids that it was trained with. Its rules for BERT
 differ from Google's (`text.wordpiece`) in words over 100 characters, in characters for private use, in a capital
 sigma at the end of a word, and in special tokens: one whose name stands in a text, such as [SEP] or a marker that was
-added to the vocabulary, is that token. Only in text to pre-train on the names of BERT's five are text.
+added to the vocabulary, is that token. Only in text to pre-train on, the names of BERT's five are plain text.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from bert_tf.text.wordpiece import WordCache
 TOKENIZER = "tokenizer.json"
 ADDED_TOKENS, _SPECIAL_NAMES, _MODEL_CONFIG = "added_tokens.json", "special_tokens_map.json", "config.json"
 _REMEDY = "fetch the model's tokenizer again"
-# More ids than that, beside one for each piece, are no padding.
+# A vocabulary may have as many ids without a piece as it has pieces, and this many more; beyond, it is damaged.
 _FREE_IDS = 10_000
-# The parts of a pipeline that decide how it cuts text, and their types where it does that as BERT's.
+# The parts of a pipeline that decide how it cuts text, and their types in BERT's pipeline.
 _STEPS, _BERT_STEPS = ("normalizer", "pre_tokenizer", "model"), ["BertNormalizer", "BertPreTokenizer", "WordPiece"]
 # Longer words are unknown to Hugging Face's BERT.
 _MAX_WORD_CHARS = 100
@@ -65,9 +65,9 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 SPECIAL_FIELDS = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL_TOKENS))
 _CASING_SETTINGS = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
 # Settings of BERT's tokenizer in Python, which transformers does not read beside a tokenizer.json.
-_OF_PYTHONS = ("do_basic_tokenize", "never_split")
+_PYTHON_SETTINGS = ("do_basic_tokenize", "never_split")
 # Settings that only transformers reads, so that exports keep them.
-_OF_TRANSFORMERS = ("padding_side", "truncation_side", "clean_up_tokenization_spaces")
+_TRANSFORMERS_SETTINGS = ("padding_side", "truncation_side", "clean_up_tokenization_spaces")
 # Settings with the values that mean the same here as in transformers; None: not there.
 _ALLOWED: dict[str, tuple[Any, ...]] = {
     "word_tokenizer_type": (None, "basic"),  # others are code such as MeCab or Jieba
@@ -86,14 +86,14 @@ class FolderSettings(NamedTuple):
     strip_accents: bool | None = None
     tokenize_chinese_chars: bool | None = None
     added: tuple[tuple[str, str], ...] = ()  # tokens that are no part of vocab.txt, and their ids
-    special: tuple[str, ...] = ()  # markers besides BERT's, with the ids that they have in the vocabulary, or new ones
-    others: tuple[tuple[str, Any], ...] = ()  # what only transformers reads
+    special: tuple[str, ...] = ()  # markers besides BERT's; their ids are the vocabulary's, or new if it lacks them
+    transformers_only: tuple[tuple[str, Any], ...] = ()  # settings that only transformers reads
 
     @property
     def needs_library(self) -> bool:
-        """Whether they ask for what Google's rules cannot do."""
-        has_own_tokens = any(token not in SPECIAL_TOKENS for token in (*dict(self.added), *self.special))
-        return has_own_tokens or not self.splits_ideographs
+        """Whether these settings need more than Google's rules can do."""
+        has_added_tokens = any(token not in SPECIAL_TOKENS for token in (*dict(self.added), *self.special))
+        return has_added_tokens or not self.splits_ideographs
 
     @property
     def splits_ideographs(self) -> bool:
@@ -107,30 +107,30 @@ class FolderSettings(NamedTuple):
 def read_settings(folder: Path) -> FolderSettings:
     """The settings in a folder's ``tokenizer_config.json``, or none if there is no such file.
 
-    Raises: UserError if it is damaged, needs a tokenizer that is code of its own (MeCab, Jieba, custom code), or calls
-      the special tokens otherwise than BERT.
+    Raises: UserError if it is damaged, needs a tokenizer that is code of its own (MeCab, Jieba, custom code), or gives
+      the special tokens other names than BERT's.
     """
     settings, special_names, config = (_read(folder / name) for name in (SETTINGS, _SPECIAL_NAMES, _MODEL_CONFIG))
     name = settings.get("tokenizer_class", config.get("tokenizer_class"))
     has_library = (folder / TOKENIZER).is_file()
     is_known = name in (*_BERT_CLASSES, *_GENERIC_CLASSES) or (has_library and str(name).endswith("Fast"))
     if not is_known or "AutoTokenizer" in (settings.get("auto_map") or {}):
-        raise _other_tokenizer(
+        raise _unsupported_tokenizer(
             f"{folder / SETTINGS}: tokenizer_class {name!r:.60} is code of its own, or not known here"
         )
     for file, content in ((SETTINGS, settings), (_SPECIAL_NAMES, special_names)):
         for setting, allowed in _ALLOWED.items():
-            if has_library and setting in _OF_PYTHONS:
+            if has_library and setting in _PYTHON_SETTINGS:
                 continue
             value = content.get(setting)
             value = value.get("content") if isinstance(value, Mapping) else value
             _, *supported = possible = list(map(json.dumps, allowed))  # as texts, because 0 is not false
             if json.dumps(value) not in possible:
                 rule = " or ".join(supported)
-                raise _other_tokenizer(f"{folder / file}: {setting}={value!r:.40}: only {rule} is supported")
+                raise _unsupported_tokenizer(f"{folder / file}: {setting}={value!r:.40}: only {rule} is supported")
     casing = {setting: settings.get(setting) for setting in _CASING_SETTINGS}
     decoder = settings.get("added_tokens_decoder")
-    # As in transformers, which reads the names' own file where there is no decoder.
+    # As in transformers, which reads special_tokens_map.json only if there is no added_tokens_decoder.
     sources = [(SETTINGS, settings), *([] if decoder else [(_SPECIAL_NAMES, special_names)])]
     special = [_read_special(folder / file, content) for file, content in sources]
     return FolderSettings(
@@ -138,12 +138,12 @@ def read_settings(folder: Path) -> FolderSettings:
         **casing,
         added=_read_added(folder, decoder),
         special=next(filter(None, special), ()),
-        others=tuple((name, settings[name]) for name in _OF_TRANSFORMERS if name in settings),
+        transformers_only=tuple((name, settings[name]) for name in _TRANSFORMERS_SETTINGS if name in settings),
     )
 
 
 def gives_token_types(folder: Path) -> bool:
-    """Whether transformers tells a folder's model the two texts of a pair apart; else both are of the first type."""
+    """Whether transformers gives the two texts of a pair different token types; else both are of the first type."""
     settings, config = (_read(folder / name) for name in (SETTINGS, _MODEL_CONFIG))
     names = settings.get("model_input_names")
     if isinstance(names, list):
@@ -155,7 +155,7 @@ def _read(path: Path) -> dict[str, Any]:
     return read_json_object(path, _REMEDY) if path.is_file() else {}
 
 
-def _other_tokenizer(difference: str) -> UserError:
+def _unsupported_tokenizer(difference: str) -> UserError:
     return UserError(
         f"{difference}, and another tokenizer would give the model other tokens; name a model whose tokenizer is in "
         f"{TOKENIZER}, or one with BertTokenizer"
@@ -165,10 +165,10 @@ def _other_tokenizer(difference: str) -> UserError:
 def _read_added(folder: Path, decoder: Any) -> tuple[tuple[str, str], ...]:
     """The tokens of ``added_tokens.json``, and of ``added_tokens_decoder`` in the settings, with their ids."""
     try:
-        of_settings = {token["content"]: number for number, token in (decoder or {}).items()}
+        decoder_ids = {token["content"]: number for number, token in (decoder or {}).items()}
     except (AttributeError, KeyError, TypeError):
         raise UserError(f"{folder / SETTINGS}: added_tokens_decoder names no content of a token; {_REMEDY}") from None
-    added = (*_read(folder / ADDED_TOKENS).items(), *of_settings.items())
+    added = (*_read(folder / ADDED_TOKENS).items(), *decoder_ids.items())
     return tuple((token, str(number)) for token, number in added)
 
 
@@ -185,11 +185,14 @@ def _read_special(file: Path, content: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _add_tokens(pipeline: tokenizers.Tokenizer, settings: FolderSettings, source: str) -> None:
-    """Raises: UserError if a folder's settings add another token that its pipeline does not have as an added one."""
+    """Adds a folder's markers to its pipeline.
+
+    Raises: UserError if the settings add another token, which the pipeline does not have as an added one with that id.
+    """
     pipeline.add_special_tokens(list(settings.special))
-    known = {token.content: str(number) for number, token in pipeline.get_added_tokens_decoder().items()}
+    added = {token.content: str(number) for number, token in pipeline.get_added_tokens_decoder().items()}
     for token, number in settings.added:
-        if known.get(token) != number:
+        if added.get(token) != number:
             raise UserError(
                 f"{source} has no added token {token!r:.40} with id {number:.40}, unlike {SETTINGS} or {ADDED_TOKENS} "
                 f"beside it; make one {TOKENIZER} of them (transformers does: AutoTokenizer.from_pretrained(...)"
@@ -211,18 +214,18 @@ class HuggingFaceTokenizer(Tokenizer):
     ):
         """
         Args:
-          settings: of whose markers, and of what only transformers reads, the tokenizer's own settings tell.
-          has_separate_words: whether what stands between two spaces has the same ids by itself; None: where its steps
-            are BERT's own.
+          settings: those of the folder; `other_settings` keeps its markers and what only transformers reads.
+          has_separate_words: whether the ids of what stands between two spaces do not depend on the rest of the text;
+            None: they do not if the steps are BERT's own, and no marker contains a space.
 
-        Raises: UserError if a special token of BERT's is missing or has another meaning, if it puts others around
-          texts, or if its ids are not those of one piece each.
+        Raises: UserError if a special token of BERT's is missing or has another meaning, if the pipeline puts other
+          tokens around texts, or if two pieces have one id.
         """
         pipeline.no_truncation()
         pipeline.no_padding()
         self._pipeline = pipeline
         special = {"additional_special_tokens": list(settings.special)} if settings.special else {}
-        self.other_settings = {**dict(settings.others), **special}
+        self.other_settings = {**dict(settings.transformers_only), **special}
         self.inv_vocab = _pieces_by_id(pipeline.get_vocab(), source)
         self.vocab = ids_of(self.inv_vocab)
         check_pieces(self.inv_vocab, source)
@@ -234,8 +237,8 @@ class HuggingFaceTokenizer(Tokenizer):
         normalize = pipeline.normalizer.normalize_str if pipeline.normalizer else str
         self.casing = Casing(normalize("A").endswith("a"), normalize("é").endswith("e"))
         if has_separate_words is None:
-            are_words = not any(" " in marker for marker in self.markers)
-            has_separate_words = are_words and [(content[name] or {}).get("type") for name in _STEPS] == _BERT_STEPS
+            has_space = any(" " in marker for marker in self.markers)
+            has_separate_words = not has_space and [(content[name] or {}).get("type") for name in _STEPS] == _BERT_STEPS
         self._has_separate_words = has_separate_words
         self._word_ids = WordCache(self.tokenize_to_ids)
 
@@ -249,7 +252,7 @@ class HuggingFaceTokenizer(Tokenizer):
             return continues_word(self.vocab, prefix)
         pre_tokenizer = content["pre_tokenizer"] or {}
         splitters = pre_tokenizer.get("pretokenizers", [pre_tokenizer])
-        marks_words = any(each.get("replacement") == WORD_START for each in splitters)
+        marks_words = any(splitter.get("replacement") == WORD_START for splitter in splitters)
         return continues_word(self.vocab, "") if marks_words else None
 
     def files(self) -> dict[str, str]:
@@ -260,8 +263,8 @@ class HuggingFaceTokenizer(Tokenizer):
         return self._pipeline.to_str(pretty=True) + "\n"
 
     def is_google_wordpiece(self, casing: Casing) -> bool:
-        """Whether `text.wordpiece` with this `casing` gives its ids, for all but the rare text that the head of this
-        module names."""
+        """Whether `text.wordpiece` with this `casing` gives the same ids, but for the rare text that this module's
+        docstring names."""
         bert = wordpiece_pipeline(ids_of(SPECIAL_TOKENS), casing)
         has_bert_steps = self.casing == casing and _steps(self.pipeline_json()) == _steps(bert.to_str())
         return has_bert_steps and set(self.markers) == set(SPECIAL_TOKENS)
@@ -274,10 +277,10 @@ class HuggingFaceTokenizer(Tokenizer):
         starts, ends = [], []
         following = [start for start, _ in encoded.offsets[1:]]
         for (start, end), limit in zip(encoded.offsets, (*following, len(text))):
-            # Accents, vowel signs and letters of Hangul that were taken away, or became part of the letter before them.
+            # Accents, vowel signs and letters of Hangul that were removed, or joined to the letter before them.
             while end < limit and unicodedata.category(text[end])[0] in "LM":
                 end += 1
-            # The space before a word is no part of it; a token for that alone stands for the character after it.
+            # The space before a word is not part of it; a token for the space alone gets the character after it.
             start = next((position for position in range(start, len(text)) if not _is_blank(text[position])), start)
             starts.append(start)
             ends.append(max(end, start + 1))
@@ -286,14 +289,14 @@ class HuggingFaceTokenizer(Tokenizer):
     def tokenize_lines(self, lines: bytes) -> TokenizedLines:
         """For text to pre-train on, where a literal [MASK] is no gap to fill, and a literal [SEP] ends no segment."""
         text = _SPECIAL_NAME.sub(r"[ \1", lines.decode("utf-8", "surrogatepass"))
-        # No threads: preparation has processes.
+        # Without `encode_batch`, which starts threads: preparation uses a process for each core.
         return TokenizedLines.from_ids(list(map(self._line_to_ids, text.split("\n")[:-1])))
 
     def encode_lines(self, lines: Sequence[str]) -> TokenizedLines:
         if self._has_separate_words:
             return TokenizedLines.from_ids(list(map(self._line_to_ids, lines)))
         encoded = self._pipeline.encode_batch(list(map(_without_surrogates, lines)), add_special_tokens=False)
-        return TokenizedLines.from_ids([of_line.ids for of_line in encoded])
+        return TokenizedLines.from_ids([encoding.ids for encoding in encoded])
 
     def _line_to_ids(self, line: str) -> list[int]:
         if not self._has_separate_words:
@@ -304,20 +307,20 @@ class HuggingFaceTokenizer(Tokenizer):
 def _steps(pipeline_json: str) -> list[dict[str, Any]]:
     """The steps of a pipeline, apart from its casing, its vocabulary, and the length of the longest word."""
     content = json.loads(pipeline_json)
-    others = {"lowercase", "strip_accents", "vocab", "max_input_chars_per_word"}
+    ignored = {"lowercase", "strip_accents", "vocab", "max_input_chars_per_word"}
     steps = (content[name] or {} for name in _STEPS)
-    return [{name: value for name, value in step.items() if name not in others} for step in steps]
+    return [{name: value for name, value in step.items() if name not in ignored} for step in steps]
 
 
 def cut_alike(pipeline_json: str | None, other: str | None) -> bool:
-    """Whether two ``tokenizer.json`` give the same tokens, however they write it; None: BERT's own rules."""
+    """Whether two ``tokenizer.json`` give the same tokens, however they are written; None: BERT's own rules."""
     if pipeline_json is None or other is None:
         return pipeline_json is other
     return _rules(pipeline_json) == _rules(other)
 
 
 def _rules(pipeline_json: str) -> dict[str, Any]:
-    """What of a pipeline decides the tokens, in one form: to leave `strip_accents` open means as `lowercase`."""
+    """The parts of a pipeline that decide the tokens; a `strip_accents` of null becomes `lowercase`, which it means."""
     content = json.loads(pipeline_json)
     normalizer = content["normalizer"] or {}
     if normalizer.get("strip_accents", "") is None:
@@ -326,7 +329,7 @@ def _rules(pipeline_json: str) -> dict[str, Any]:
 
 
 def _is_blank(char: str) -> bool:
-    """Whether it is white space, or a control character, which BERT's tokenizers leave out."""
+    """Whether a character is white space, or a control character, which BERT's tokenizers leave out."""
     return char.isspace() or unicodedata.category(char).startswith("C")
 
 
@@ -336,7 +339,7 @@ def _without_surrogates(text: str) -> str:
 
 
 def _bert_markers(vocab: Mapping[str, int]) -> processors.TemplateProcessing:
-    """Puts [CLS] and [SEP] around one or two texts."""
+    """The step that puts [CLS] and [SEP] around one or two texts."""
     cls, sep = SPECIAL_TOKENS[2:4]
     return processors.TemplateProcessing(
         single=f"{cls} $A {sep}",
@@ -346,7 +349,7 @@ def _bert_markers(vocab: Mapping[str, int]) -> processors.TemplateProcessing:
 
 
 def _pieces_by_id(ids: Mapping[str, int], source: str) -> tuple[str, ...]:
-    """The pieces by id, "" for an id without one, or with one that cannot stand in a vocabulary file.
+    """The pieces by id; "" for an id without one, or whose piece has a line break, which a vocabulary file cannot hold.
 
     Raises: UserError if two pieces have the same id, or if one lies far beyond the number of pieces.
     """
@@ -362,10 +365,10 @@ def _pieces_by_id(ids: Mapping[str, int], source: str) -> tuple[str, ...]:
 
 
 def _check_unknown(model: Mapping[str, Any], source: str) -> None:
-    """Raises: UserError if letters outside the vocabulary are not [UNK]."""
+    """Raises: UserError if the token for letters outside the vocabulary is not [UNK]."""
     number = model.get("unk_id")
     unknown = model.get("unk_token") if number is None else model["vocab"][number][0]
-    # A BPE may know every byte, and then has none.
+    # A BPE that has a piece for every byte needs no unknown token.
     if unknown != UNKNOWN_TOKEN and (unknown, model["type"]) != (None, "BPE"):
         fault = f"its token for unknown words is {unknown!r:.40}, BERT's is {UNKNOWN_TOKEN!r}"
         raise UserError(f"{source}: {fault}; name a model with that")
@@ -423,9 +426,9 @@ def open_vocabulary(
 def open_json(path: Path, settings: FolderSettings = FolderSettings()) -> HuggingFaceTokenizer:  # noqa: B008
     """The tokenizer in a ``tokenizer.json``.
 
-    As in `transformers`, what ``tokenizer_config.json`` says of capitals, accents and ideographs overrides BERT's
-    normalizer; where it speaks of capitals, so does what it leaves out of the other two. That is not so if the folder's
-    class takes all from ``tokenizer.json``.
+    As in `transformers`, do_lower_case, strip_accents and tokenize_chinese_chars in ``tokenizer_config.json`` override
+    BERT's normalizer; if do_lower_case is given, so do the defaults of the other two. Not so if the folder's class
+    takes all from ``tokenizer.json``.
 
     Raises: UserError if the file is damaged, lacks a special token, or puts other markers around texts than BERT.
     """

@@ -1,9 +1,9 @@
 """SentencePiece models, run by the library `tokenizers` like all of Hugging Face's tokenizers.
 
-So they tell which characters a token stands for, are stored as ``tokenizer.json``, and `transformers` gives the same
-ids. These are the ids of the library sentencepiece, but for rare text: where two ways to cut a word are equally good
-(runs of dots), that library goes by the last bit of its sums, and marks on a letter are put into Unicode's order here.
-The name of a special token in a text is what it is for all tokenizers of Hugging Face's.
+So a token's characters are known, the tokenizer can be stored as ``tokenizer.json``, and `transformers` gives the same
+ids. They are those of the library sentencepiece, but for rare text: between two equally good ways to cut a word (runs
+of dots), that library decides by rounding errors of its sums; and only here are several marks on a letter put into
+Unicode's order. A special token's name in a text is treated as by all of Hugging Face's tokenizers (`hugging_face`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.hugging_face import HuggingFaceTokenizer
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, UNKNOWN_TOKEN, WORD_START, check_pieces, ids_of
 
-# What is read of sentencepiece_model.proto. The library's own module of it needs a newer protobuf than TensorFlow 2.15.
+# The fields read from sentencepiece_model.proto. The library's module for it needs a newer protobuf than TensorFlow
+# 2.15 has.
 _FORMAT = """
 name: "sentencepiece"
 message_type { name: "Piece"
@@ -48,10 +49,10 @@ message_type { name: "Model"
 # Types of models, and of pieces.
 _UNIGRAM, _BPE = 1, 2
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = range(1, 7)
-# What models call the special tokens, BERT's own names aside.
+# Other names that models give to the special tokens.
 _OTHER_NAMES = {"[PAD]": ("<pad>",), "[CLS]": ("<cls>", "<s>"), "[SEP]": ("<sep>", "</s>"), "[MASK]": ("<mask>",)}
-# The score of a user-defined piece for each byte but its first; pieces of text have scores below 0. So the library does
-# it from 0.2.2 on; before, such a piece lost inside words to longer pieces of text.
+# The score of a user-defined piece for each byte but its first; pieces of text have scores below 0. The library scores
+# so from 0.2.2 on; before, longer pieces of text won against such a piece inside words.
 _USER_DEFINED_SCORE = 0.1
 # A sum of such scores up to 8,000 is exact in single precision, too.
 _SCORES_PER_UNIT = 1 << 10
@@ -84,7 +85,7 @@ def open_model(model_file: str | Path, casing: Casing) -> HuggingFaceTokenizer:
 
 
 def import_sentencepiece(path: str | Path) -> Any:
-    """The library. Raises: UserError if it is missing; `path`: the vocabulary that needs it."""
+    """The library sentencepiece. Raises: UserError, naming the vocabulary `path` that needs it, if it is missing."""
     try:
         import sentencepiece
     except ImportError:
@@ -115,19 +116,19 @@ def _pipeline(library: Any, model: Any, casing: Casing, source: str) -> tokenize
     """A pipeline that does what the model does.
 
     Args:
-      library: the model as the library has it.
+      library: the model, opened by the library sentencepiece.
 
-    Raises: UserError if there is none.
+    Raises: UserError if no pipeline can do that, or the model is incomplete.
     """
-    if not model.HasField("normalizer"):  # the file's end
+    if not model.HasField("normalizer"):  # at the end of the file
         raise UserError(f"{source} is only the beginning of one; copy it again")
     names = _names(model)
     check_pieces(names, source)
-    pipeline = tokenizers.Tokenizer(_pieces(model, names, source))
-    are_within_words = not any(WORD_START in name[1:] for name in names)
-    pipeline.pre_tokenizer = pre_tokenizers.Metaspace(WORD_START, prepend_scheme="never", split=are_within_words)
+    pipeline = tokenizers.Tokenizer(_cutting_step(model, names, source))
+    is_within_words = not any(WORD_START in name[1:] for name in names)
+    pipeline.pre_tokenizer = pre_tokenizers.Metaspace(WORD_START, prepend_scheme="never", split=is_within_words)
     pipeline.decoder = decoders.Metaspace(WORD_START)
-    steps = list(_steps(library, model.normalizer))
+    steps = list(_character_steps(library, model.normalizer))
     pipeline.normalizer = normalizers.Sequence(steps)
     _check_steps(library, pipeline, (piece.piece for piece in model.pieces if piece.type == _USER_DEFINED), source)
     pipeline.normalizer = normalizers.Sequence([*_casing_steps(casing), *steps])
@@ -137,23 +138,23 @@ def _pipeline(library: Any, model: Any, casing: Casing, source: str) -> tokenize
 
 def _names(model: Any) -> list[str]:
     """What the pieces are called here, by id."""
-    numbers = {each.piece: n for n, each in enumerate(model.pieces) if each.type in (_CONTROL, _USER_DEFINED)}
-    special = {n: UNKNOWN_TOKEN for n, each in enumerate(model.pieces) if each.type == _UNKNOWN}
-    for token, others in _OTHER_NAMES.items():
-        if ids := [numbers[name] for name in (token, *others) if name in numbers]:
+    symbols = {piece.piece: n for n, piece in enumerate(model.pieces) if piece.type in (_CONTROL, _USER_DEFINED)}
+    special = {n: UNKNOWN_TOKEN for n, piece in enumerate(model.pieces) if piece.type == _UNKNOWN}
+    for token, other_names in _OTHER_NAMES.items():
+        if ids := [symbols[name] for name in (token, *other_names) if name in symbols]:
             special[ids[0]] = token
     names = []
-    for number, each in enumerate(model.pieces):
-        is_of_text = each.type in (_NORMAL, _USER_DEFINED, _BYTE) and each.piece not in SPECIAL_TOKENS
-        names.append(special.get(number, each.piece if is_of_text else f"[unused{number}]"))
+    for number, piece in enumerate(model.pieces):
+        is_text = piece.type in (_NORMAL, _USER_DEFINED, _BYTE) and piece.piece not in SPECIAL_TOKENS
+        names.append(special.get(number, piece.piece if is_text else f"[unused{number}]"))
     return names
 
 
-def _pieces(model: Any, names: Sequence[str], source: str) -> models.Model:
-    """How the model cuts text, once its characters are as the pieces have them."""
+def _cutting_step(model: Any, names: Sequence[str], source: str) -> models.Model:
+    """The step that cuts text into pieces as the model does, after `_character_steps`."""
     kind, byte_fallback = model.trainer.model_type, model.trainer.byte_fallback
-    types = {name: each.type for name, each in zip(names, model.pieces)}
-    normal = {name: each.score for name, each in zip(names, model.pieces) if each.type == _NORMAL}
+    types = {name: piece.type for name, piece in zip(names, model.pieces)}
+    normal = {name: piece.score for name, piece in zip(names, model.pieces) if piece.type == _NORMAL}
     if kind == _UNIGRAM:
         scores = {**dict.fromkeys(names, min(normal.values())), **normal}
         for name in names:
@@ -177,26 +178,26 @@ def _casing_steps(casing: Casing) -> Iterator[normalizers.Normalizer]:
     if casing.lower_case:  # a sigma that ends a word has a form of its own, which `Lowercase` does not know
         final_sigma = normalizers.Replace(Regex(r"(?<=[\p{L}\p{M}])\u03a3(?!\p{L})"), "\u03c2")
         yield from (final_sigma, normalizers.Lowercase())
-    if casing.strip_accents:  # the library's StripAccents takes category Mc away, too, such as Hindi's vowel signs
+    if casing.strip_accents:  # the library's StripAccents removes category Mc, too, such as Hindi's vowel signs
         yield from (normalizers.NFD(), normalizers.Replace(Regex(r"\p{Mn}"), ""))
 
 
-def _steps(library: Any, described: Any) -> Iterator[normalizers.Normalizer]:
-    """What the model does to characters."""
-    if described.precompiled_charsmap:
-        # `Precompiled` only finds what the table says of single characters, sentencepiece also what it says of several
-        # that are one in another form: a letter with its accents, the parts of a syllable of Hangul.
+def _character_steps(library: Any, normalizer: Any) -> Iterator[normalizers.Normalizer]:
+    """The steps that change characters as the message `normalizer` of the model says."""
+    if normalizer.precompiled_charsmap:
+        # `Precompiled` looks up only single characters in the table, sentencepiece also sequences that can be written
+        # as one character: a letter with its accents, the parts of a syllable of Hangul.
         composes = library.normalize("e\u0301") == library.normalize("\u00e9")
         nfc = [normalizers.NFC()] if composes else []
-        yield from (*nfc, normalizers.Precompiled(described.precompiled_charsmap), *nfc)
-    if described.remove_extra_whitespaces:
+        yield from (*nfc, normalizers.Precompiled(normalizer.precompiled_charsmap), *nfc)
+    if normalizer.remove_extra_whitespaces:
         yield from (normalizers.Replace(Regex("^ +| +$"), ""), normalizers.Replace(Regex(" {2,}"), " "))
-    if described.add_dummy_prefix:  # not by `Metaspace`, which leaves it out where a text begins with a space
+    if normalizer.add_dummy_prefix:  # not by `Metaspace`, which omits it where a text begins with a space
         yield normalizers.Prepend(WORD_START)
 
 
 def _check_steps(library: Any, pipeline: tokenizers.Tokenizer, symbols: Iterable[str], source: str) -> None:
-    """Raises: UserError if a pipeline does something else to characters than the library.
+    """Raises: UserError if a pipeline changes characters otherwise than the library.
 
     Args:
       symbols: pieces that the library leaves as they are.
@@ -215,7 +216,7 @@ def _check_steps(library: Any, pipeline: tokenizers.Tokenizer, symbols: Iterable
 
 @functools.lru_cache(1)
 def _probe() -> str:
-    """Each letter and sign up to U+FFFF that can be written otherwise, in both ways, and blanks in all places."""
+    """Each character up to U+FFFF that has a decomposition, composed and decomposed, and blanks in all positions."""
     chars = [char for char in map(chr, range(1 << 16)) if unicodedata.decomposition(char)]
     words = " ".join(char for char in chars if not unicodedata.combining(char))
     return f"  {words} {unicodedata.normalize('NFD', words)} \t a  "

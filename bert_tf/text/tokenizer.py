@@ -2,7 +2,7 @@
 
 A folder's ``tokenizer.json`` is its tokenizer. Without one it is WordPiece by its ``vocab.txt``: beside weights of
 Hugging Face's by their rules, else by Google's. ``tokenizer_config.json`` says what happens to capitals and accents;
-without one that is guessed from the vocabulary, and said.
+without one that is guessed from the vocabulary, and the user is told.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def open_tokenizer(vocab_file: str | Path, do_lower_case: bool = True, strip_acc
     """The tokenizer of a file: SentencePiece for ``.model``, Hugging Face's for ``.json``, else Google's WordPiece.
 
     Args:
-      strip_accents: None: as `do_lower_case`. A ``.json`` needs neither: it says itself what it does.
+      strip_accents: None: as `do_lower_case`. Neither matters for a ``.json``, which itself says what happens.
 
     Raises: UserError if the vocabulary cannot be read or does not suit BERT.
     """
@@ -65,7 +65,7 @@ class StoredTokenizer(NamedTuple):
     """The files of a tokenizer beside weights."""
 
     folder: Path
-    is_hugging_face: bool = False  # whether the weights are
+    is_hugging_face: bool = False  # whether the weights are in Hugging Face's format
 
     @property
     def vocab_file(self) -> Path | None:
@@ -74,7 +74,7 @@ class StoredTokenizer(NamedTuple):
 
     @property
     def needs_library(self) -> bool:
-        """Whether Hugging Face's tokenizer reads texts for these weights, not Google's or a SentencePiece model."""
+        """Whether Hugging Face's tokenizer, not Google's or a SentencePiece model, cuts texts for these weights."""
         if (self.folder / TOKENIZER).is_file():
             return True
         needs_library = self.is_hugging_face or hugging_face.read_settings(self.folder).needs_library
@@ -82,18 +82,18 @@ class StoredTokenizer(NamedTuple):
 
     @property
     def casing(self) -> Casing | None:
-        """What the folder says of capitals and accents; None: nothing."""
+        """The casing that the folder states; None: it states none."""
         return hugging_face.read_settings(self.folder).casing
 
 
 class CasingFlags(NamedTuple):
-    """What the user says of casing; None: nothing."""
+    """The flags for casing, as the user has given them; None: not given."""
 
     do_lower_case: bool | None = None
     strip_accents: bool | None = None
 
     def check(self, casing: Casing, source: Path) -> None:
-        """Raises: UserError if `source` says otherwise."""
+        """Raises: UserError if a flag contradicts the `casing` in the file `source`."""
         for flag, flag_value, actual in zip(self._fields, self, casing):
             if flag_value not in (None, actual):
                 raise UserError(
@@ -114,7 +114,7 @@ def open_vocab_file(path: Path, flags: CasingFlags, is_hugging_face: bool) -> tu
     If the file has a usual name, it is the tokenizer of its folder, of which the file may be a part.
 
     Args:
-      is_hugging_face: whether the weights that it belongs to are.
+      is_hugging_face: whether the weights that it belongs to are in Hugging Face's format.
 
     Raises: UserError if it is damaged or not supported, or if the folder's files or `flags` contradict each other.
     """

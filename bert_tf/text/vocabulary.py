@@ -27,9 +27,9 @@ WORD_START = "\u2581"
 VOCABULARY, SENTENCEPIECE_MODEL, SETTINGS = "vocab.txt", "vocab.model", "tokenizer_config.json"
 # A vocabulary made from normalised text may still have this share of pieces that are not normalised.
 _MAX_UNREACHABLE = 0.01
-# Word tables are padded to a multiple of this at most.
+# Word tables are padded by at most this many rows, to a multiple of 128.
 _MAX_PADDING = 127
-# Ordinary text has less than a hundredth, also where another script is quoted.
+# Ordinary text has less than a hundredth of unknown tokens, even where another script is quoted.
 _MANY_UNKNOWN = 0.05
 _FEW_UNKNOWN = 2  # so many may be in a single ordinary sentence
 
@@ -67,7 +67,7 @@ class Tokenizer:
     inv_vocab: Sequence[str]
     casing: Casing
     transformers_class = "BertTokenizer"  # as tokenizer_config.json calls it
-    other_settings: Mapping[str, Any] = MappingProxyType({})  # what else stands there, and changes no ids
+    other_settings: Mapping[str, Any] = MappingProxyType({})  # its further fields, which change no ids
 
     @property
     def vocab_size(self) -> int:
@@ -84,11 +84,11 @@ class Tokenizer:
 
     @property
     def markers(self) -> Collection[str]:
-        """The tokens that stand for no text, or were added by hand: masking puts none in place of another token."""
+        """The tokens that stand for no text, or were added by hand: masking replaces no token by one of them."""
         return SPECIAL_TOKENS
 
     def continues_word(self) -> np.ndarray | None:
-        """bool by token id; None if the tokens do not show it."""
+        """Whether a token continues a word: bool by token id; None if the tokens do not show it."""
         raise NotImplementedError
 
     def count_unknown(self, ids: np.ndarray) -> UnknownTokens:
@@ -156,16 +156,18 @@ class UnknownTokens(NamedTuple):
 def has_word_starts(vocab: Collection[str]) -> bool:
     """Whether these are the tokens of a SentencePiece model."""
     num_starts = sum(len(token) > 1 and token.startswith(WORD_START) for token in vocab)
-    return num_starts > sum(token.startswith(CONTINUATION) for token in vocab)  # of headings in Markdown
+    return num_starts > sum(
+        token.startswith(CONTINUATION) for token in vocab
+    )  # which may have ## of headings in Markdown
 
 
 def continues_word(vocab: Mapping[str, int], prefix: str) -> np.ndarray:
     """bool by token id: whether the token continues the previous token's word.
 
     Args:
-      prefix: of tokens that continue a word; "": the tokens are SentencePiece's, which does not mark them: there a
-        token without `WORD_START` continues a word if it starts with a letter or digit that is not an ideograph, or
-        with a mark on a letter, such as a vowel sign of Hindi.
+      prefix: marks tokens that continue a word. "": the tokens are SentencePiece's, which does not mark them: a token
+        without `WORD_START` continues a word if it starts with a letter or digit that is not an ideograph, or with a
+        mark on a letter, such as a vowel sign of Hindi.
     """
     continues = np.zeros(max(vocab.values()) + 1, bool)
     for token, token_id in vocab.items():
@@ -178,7 +180,7 @@ def continues_word(vocab: Mapping[str, int], prefix: str) -> np.ndarray:
 
 
 def vocabulary_text(pieces: Iterable[str]) -> str:
-    """The text of a vocabulary file."""
+    """The content of a vocabulary file."""
     return "".join(f"{piece}\n" for piece in pieces)
 
 
@@ -258,8 +260,8 @@ def guess_casing(pieces: Iterable[str]) -> Casing:
 
 
 def check_casing(pieces: Iterable[str], casing: Casing, path: str | Path) -> None:
-    """Raises `UserError` if text with this `casing` would never have some of the pieces, or if its capitals would all
-    be unknown."""
+    """Raises `UserError` if too many pieces never occur in text with this `casing`, or if all its words with capital
+    letters would be unknown."""
     words = _words(pieces)
     changed = [word for word in words if casing.apply(word) != word]
     if len(changed) > _MAX_UNREACHABLE * len(words):

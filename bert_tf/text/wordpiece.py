@@ -124,8 +124,8 @@ class FullTokenizer(Tokenizer):
     def tokenize_lines(self, lines: bytes) -> TokenizedLines:
         if self._chunk_table:
             return self._chunk_table.tokenize_lines(lines)
-        # Without commas and quotation marks there are fewer different chunks, with the same ids. Full stops stay: past
-        # them `str.lower` looks to see whether a capital sigma ends a word.
+        # Splitting at commas and quotation marks gives fewer different chunks, with the same ids; not so at full stops:
+        # `str.lower` looks past them to see whether a capital sigma ends a word.
         chunks = lines.replace(b"\n", b" \n ").replace(b",", b" ,").replace(b'"', b' " ').split(b" ")
         ids = np.fromiter(itertools.chain.from_iterable(map(self._chunk_ids.__getitem__, chunks)), np.int32)
         ends = np.flatnonzero(ids == _LINE_END_ID)
@@ -134,7 +134,7 @@ class FullTokenizer(Tokenizer):
     @functools.cached_property
     def _chunk_table(self) -> ChunkTable | None:
         """The compiled table, or None. It stores a chunk in a quarter of the memory that the caches take."""
-        # It holds the GIL, so that threads may share a table.
+        # The compiled code holds the GIL, so that threads may share a table.
         code = load_library(compiled_file(SOURCE))
         if code is None:
             return None
