@@ -20,8 +20,8 @@ _LIMIT = 1 << 64  # larger numbers in a manifest are nonsense
 _MOST_DIFFERENCES = 5
 
 
-# What others read of the manifests of stages that make shards: names of numbers among arguments and counts, and among
-# those of each file.
+# What other modules read from the manifests of stages that make shards: the names of numbers among the arguments and
+# total counts, and of those among the counts of each file.
 _REQUIRED = {
     "sharding": (
         "num_training_shards fraction_test_set num_documents num_documents_test",
@@ -42,8 +42,8 @@ _REQUIRED = {
 class FileEntry:
     """A file that a stage has written, or reads.
 
-    The name of a written one is relative to the manifest's folder; that of an input to the working directory, which may
-    be moved, if the file lies below it. `details` holds the entry's other fields: counts, URL, damage.
+    `file` is relative to the manifest's folder for a written file; for an input below the working directory, which may
+    be moved, it is relative to that, else absolute. `details` holds the entry's other fields: counts, URL, damage.
 
     The sha256 of an input may be unknown, "". Then its modification time and the sha256 of three samples (first, middle
     and last 64 KiB), among the details, tell whether it has changed.
@@ -64,20 +64,20 @@ class FileEntry:
         return path.is_file() and path.stat().st_size == self.num_bytes
 
     def is_same(self, other: FileEntry, *, with_time: bool) -> bool:
-        """Compares size and hashes, and the times `with_time`; what either of the two lacks is not compared."""
+        """Whether sizes and hashes are equal, and with `with_time` the times; what either lacks is not compared."""
         ours, theirs = self.to_json(), other.to_json()
         names = {"bytes", "sha256", "sample_sha256", *(["modified_ns"] if with_time else [])}
         return all(ours[name] == theirs[name] for name in names & ours.keys() & theirs.keys())
 
     def to_json(self) -> dict[str, Any]:
-        known = {"sha256": self.sha256} if self.sha256 else {}
-        return {"file": self.file, "bytes": self.num_bytes, **known, **self.details}
+        optional = {"sha256": self.sha256} if self.sha256 else {}
+        return {"file": self.file, "bytes": self.num_bytes, **optional, **self.details}
 
     @classmethod
     def from_json(cls, content: Any) -> FileEntry:
         """Raises: ValueError if a field is missing or of a wrong type."""
-        fields = _typed(content, {"file": str, "bytes": int})
-        fields |= _typed({"sha256": "", **content}, {"sha256": str})
+        fields = _checked_fields(content, {"file": str, "bytes": int})
+        fields |= _checked_fields({"sha256": "", **content}, {"sha256": str})
         details = {name: value for name, value in content.items() if name not in fields}
         return cls(fields["file"], fields["bytes"], fields["sha256"], details)
 
@@ -94,7 +94,7 @@ def describe_input(path: Path, base: Path, sha256: str = "") -> FileEntry:
 
 
 def sample_sha256(path: Path, num_bytes: int) -> str:
-    """Of so many bytes at a file's beginning, in its middle and at its end."""
+    """The sha256 of three samples of `num_bytes` each: a file's beginning, middle and end."""
     size, digest = path.stat().st_size, hashlib.sha256()
     with open(path, "rb") as file:
         for offset in sorted({0, max(0, size // 2), max(0, size - num_bytes)}):
@@ -135,19 +135,19 @@ class Header:
     def from_json(cls, content: Any) -> Header:
         """Raises: ValueError if a field is missing or of a wrong type."""
         kinds = {"stage": str, "dataset": str, "format_version": int, "arguments": dict, "inputs": list}
-        fields = _typed(content, kinds)
+        fields = _checked_fields(content, kinds)
         fields["inputs"] = tuple(map(FileEntry.from_json, fields["inputs"]))
         vocab = content.get("vocab")
-        fields["vocab"] = None if vocab is None else VocabEntry(**_typed(vocab, {"size": int, "sha256": str}))
+        fields["vocab"] = None if vocab is None else VocabEntry(**_checked_fields(vocab, {"size": int, "sha256": str}))
         return Header(**fields)
 
-    def differences(self, now: Header, *, is_finished: bool) -> list[str]:
-        """Differences between this stored header and that of the current command, in words; at most a few.
+    def differences(self, current: Header, *, is_finished: bool) -> list[str]:
+        """Differences between this stored header and the current command's, in words, at most `_MOST_DIFFERENCES`.
 
         Modification times of inputs are compared only for an unfinished stage: a finished one may
         have been copied to another disk together with its inputs, which changes them.
         """
-        before, after = self._facts(), now._facts()
+        before, after = self._facts(), current._facts()
         differences = [
             f"{name} is {before.get(name, 'missing')} there, {after.get(name, 'missing')} here"
             for name in {**before, **after}
@@ -155,13 +155,13 @@ class Header:
         ]
         changed = (
             f"input {old.file} has changed since"
-            for old, new in zip(self.inputs, now.inputs)
+            for old, new in zip(self.inputs, current.inputs)
             if old.file == new.file and not old.is_same(new, with_time=not is_finished)
         )
         return [*differences, *changed][:_MOST_DIFFERENCES]
 
     def _facts(self) -> dict[str, Any]:
-        """What can differ, by its name in messages."""
+        """The values that can differ, by their names in messages."""
         header = {"stage": self.stage, "dataset": self.dataset, "format_version": self.format_version}
         inputs = {f"input {number}": entry.file for number, entry in enumerate(self.inputs, 1)}
         return {**header, **self.arguments, "the vocabulary": self.vocab or "none", **inputs}
@@ -190,30 +190,30 @@ class Manifest(Header):
 
     @classmethod
     def from_json(cls, content: Any) -> Manifest:
-        """Raises: ValueError if a field is missing or of a wrong type, or something that others read is missing."""
+        """Raises: ValueError if a field, or something that other modules read, is missing or of a wrong type."""
         header = Header.from_json(content)
-        fields = _typed(content, {"counts": dict, "shards": dict})
-        splits = _typed(fields["shards"], dict.fromkeys(fields["shards"], list))
+        fields = _checked_fields(content, {"counts": dict, "shards": dict})
+        splits = _checked_fields(fields["shards"], dict.fromkeys(fields["shards"], list))
         shards = {split: list(map(FileEntry.from_json, entries)) for split, entries in splits.items()}
         manifest = cls(**vars(header), counts=fields["counts"], shards=shards)
         manifest._check()
         return manifest
 
     def _check(self) -> None:
-        """Raises: ValueError if it lacks something that others read."""
+        """Raises: ValueError if something that other modules read is missing."""
         if self.stage in ("create_token_files", "create_tfrecord_files") and self.vocab is None:
             raise ValueError("names no vocab")
         if self.stage in _REQUIRED and not (self.shards.get("training") and "test" in self.shards):
             raise ValueError("names no files for training")
-        of_all, of_a_file = (names.split() for names in _REQUIRED.get(self.stage, ("", "")))
-        _require_numbers({**self.arguments, **self.counts}, {*of_all, *self.counts})
+        total_names, file_names = (names.split() for names in _REQUIRED.get(self.stage, ("", "")))
+        _require_numbers({**self.arguments, **self.counts}, {*total_names, *self.counts})
         for entry in self.entries:
-            _typed({"counts": {}, **entry.details}, {"counts": dict})
+            _checked_fields({"counts": {}, **entry.details}, {"counts": dict})
             counts = {name for name in entry.counts if name.startswith("num_")}
-            _require_numbers(entry.counts, {*of_a_file, *counts})
+            _require_numbers(entry.counts, {*file_names, *counts})
 
 
-def _typed(content: Any, kinds: Mapping[str, type]) -> dict[str, Any]:
+def _checked_fields(content: Any, kinds: Mapping[str, type]) -> dict[str, Any]:
     """The fields of these names and types. Raises: ValueError if one is missing or of another type."""
     for name, kind in kinds.items():
         if not isinstance(content, dict) or not isinstance(content.get(name), kind):
@@ -222,7 +222,7 @@ def _typed(content: Any, kinds: Mapping[str, type]) -> dict[str, Any]:
 
 
 def _require_numbers(content: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Raises: ValueError if one of the names is missing or not a number of at least 0, or a count is not an integer."""
+    """Raises: ValueError if a value is missing or no number in [0, 2^64), or one whose name is num_... no integer."""
     for name in sorted(names):
         value = content.get(name)
         if not isinstance(value, int if name.startswith("num_") else (int, float)) or not 0 <= value < _LIMIT:

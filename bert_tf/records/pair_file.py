@@ -48,7 +48,7 @@ def pairs_path(tokens: Path, settings: PairSettings) -> Path:
 
 
 def usual_settings(path: Path) -> PairSettings:
-    """The usual settings of the file beside a token file with this name."""
+    """The usual settings for the length and kind in the name `path` of a file beside a token file."""
     length = path.with_suffix("").suffix.removeprefix(".")
     return PairSettings.for_length(int(length), path.suffix == SEGMENTS_SUFFIX)
 
@@ -67,8 +67,8 @@ class PairFile:
     Attributes:
       settings: the settings that they were drawn with.
       num_instances: the number of instances of each copy.
-      token_checksum: that of the token file that they were made for.
-      checksum: that of the whole content.
+      token_checksum: the checksum of the token file that they were made for.
+      checksum: the checksum of the pair file itself.
 
     Raises: OSError if it cannot be opened; ValueError if it is incomplete.
     """
@@ -110,7 +110,7 @@ def decode_pairs(rows: bytes) -> Pairs:
 
 
 def open_pairs(tokens: TokenFile, settings: PairSettings) -> PairFile | None:
-    """The pairs beside a token file, of the settings' length and kind, whatever their other settings.
+    """The pairs beside a token file that have the length and kind of `settings`; their other settings may differ.
 
     None if there are none, or if they are incomplete, of another kind or for another token file.
     """
@@ -144,7 +144,7 @@ def write_pairs(tokens: TokenFile, settings: PairSettings, copies: Sequence[np.n
 
 
 def make_pairs(path: Path, settings: PairSettings) -> dict[str, int]:
-    """Draws and stores the pairs of a token file; returns counts.
+    """Draws and stores the pairs of a token file; returns the numbers of instances, random B and tokens.
 
     Raises: UserError if the token file is damaged or contains too little, or the folder cannot be written.
     """
@@ -180,7 +180,7 @@ def _find_pair_settings(
 ) -> tuple[PairSettings, list[Path]]:
     """The settings of the pairs beside these token files (or else the `default`), and the files without pairs.
 
-    Only those of the default length and kind count.
+    Only pairs of the `default` length and kind count.
 
     Raises: UserError if pairs were drawn differently, or the files are of both splits.
     """
@@ -196,9 +196,10 @@ def _find_pair_settings(
     if len(splits) > 1:
         raise UserError(f"{paths[0]} and {paths[-1]} are of two splits; name the token files of one split")
     if len(drawn) > 1:
-        (one, source), (other, other_source) = list(drawn.items())[:2]
+        (first, source), (second, other_source) = list(drawn.items())[:2]
         raise UserError(
-            f"{other_source} has {other}, but {source} {one}; delete what is not wanted, or use what is there"
+            f"{other_source} has {second}, but {source} has {first}; delete what is not wanted, or use the settings "
+            "that the files have"
         )
     return next(iter(drawn), default), missing
 
@@ -212,11 +213,11 @@ def ensure_pairs(
 ) -> tuple[PairSettings, Counter[str]]:
     """Draws the missing pairs of token files of one split, with the settings of those that exist.
 
-    Processes that do so at the same time write the same bytes, each file as a whole.
+    It may run in several processes at once: they write the same bytes, and each file as a whole.
 
     Args:
       default: the length and kind, and the other settings if no file has pairs yet.
-      map_in_order: makes the calls; the default, `map`, makes them in this process.
+      map_in_order: like `map`, which draws in this process; another may use several processes.
       is_exact: whether existing pairs must have the `default` settings.
     Returns: the settings of all pairs, and the counts of those drawn by this call.
     Raises: UserError if a file contains too little, the folder cannot be written, or pairs differ.
@@ -228,6 +229,6 @@ def ensure_pairs(
     counts: Counter[str] = Counter()
     make = functools.partial(make_pairs, settings=settings)
     progress = Progress(missing, unit="shards", description=f"drawing {default.kind}", disable=not missing)
-    for _, of_file in zip(progress, map_in_order(make, missing)):
-        counts.update(of_file)
+    for _, file_counts in zip(progress, map_in_order(make, missing)):
+        counts.update(file_counts)
     return settings, counts

@@ -39,7 +39,7 @@ BLOCK_TOKENS = 1 << 17
 
 
 class PairSettings(NamedTuple):
-    """What pairs depend on, besides the text; `of` gives the usual ones."""
+    """What pairs depend on, besides the text; `for_length` gives the usual settings."""
 
     max_seq_length: int
     dupe_factor: int = 5  # passes over the text, each with its own pairs
@@ -48,14 +48,14 @@ class PairSettings(NamedTuple):
     single_segments: bool = False  # instead of pairs
 
     @classmethod
-    def for_length(cls, max_seq_length: int, single_segments: bool, **others: int) -> PairSettings:
-        """Single segments are never short on purpose."""
-        settings = cls(max_seq_length, **others, single_segments=single_segments)
+    def for_length(cls, max_seq_length: int, single_segments: bool, **changes: int) -> PairSettings:
+        """The usual settings: as the defaults, but single segments are never made shorter at random."""
+        settings = cls(max_seq_length, **changes, single_segments=single_segments)
         return settings._replace(short_seq_prob=0.0) if single_segments else settings
 
     @property
     def suffix(self) -> str:
-        """The end of the file's name: a token file has one file for each length, with pairs or single segments."""
+        """The end of the name of the file with the pairs; a token file has one for each length and kind."""
         return f".{self.max_seq_length}{SUFFIXES[self.single_segments]}"
 
     @property
@@ -122,7 +122,7 @@ def with_two_documents(text: TokenizedText, source: Path) -> TokenizedText:
     """The text itself, but a single document is split into two at its middle sentence.
 
     A random B must come from another document than A. If a shard contains only one document (a novel),
-    its other half serves as one: a passage from there is rarely A's continuation.
+    its other half serves as another: a passage from that half is rarely A's continuation.
 
     Raises: UserError, which names the `source`, if there are fewer than two sentences.
     """
@@ -145,7 +145,7 @@ def draw_pairs(text: TokenizedText, settings: PairSettings, seed: int) -> Pairs:
     # As lists, because their items are read faster than those of arrays.
     starts, documents = text.sentence_starts.tolist(), text.document_starts.tolist()
     budget, num_documents = settings.token_budget, text.num_documents
-    drawn = array.array("i")  # sentence numbers where A begins and ends, and where B does; then the label
+    drawn = array.array("i")  # the sentences at which A begins and ends, and B begins and ends; then the label
     passes = itertools.repeat(range(num_documents), settings.dupe_factor)
     for document in itertools.chain.from_iterable(passes):
         sentence, document_end = documents[document], documents[document + 1]
@@ -166,10 +166,10 @@ def draw_pairs(text: TokenizedText, settings: PairSettings, seed: int) -> Pairs:
             donor = int(draw() * (num_documents - 1))
             donor += donor >= document
             donor_start, donor_end = documents[donor], documents[donor + 1]
-            first = donor_start + int(draw() * (donor_end - donor_start))
-            goal = starts[first] + target - (starts[split] - chunk_start)
-            last = find(starts, goal, first + 1, donor_end)
-            drawn.extend((sentence, split, first, last, 1))
+            b_start = donor_start + int(draw() * (donor_end - donor_start))
+            goal = starts[b_start] + target - (starts[split] - chunk_start)
+            b_end = find(starts, goal, b_start + 1, donor_end)
+            drawn.extend((sentence, split, b_start, b_end, 1))
             # The sentences after the split were not used: the next chunk starts with them.
             sentence = split
     columns = np.asarray(drawn).reshape(-1, len(Pairs._fields)).T
@@ -187,14 +187,14 @@ def draw_segments(text: TokenizedText, settings: PairSettings, seed: int) -> Pai
     draw = random.Random(seed).random
     starts, documents = text.sentence_starts.tolist(), text.document_starts.tolist()
     budget = settings.token_budget
-    drawn = array.array("q")  # tokens at which segments begin and end
+    drawn = array.array("q")  # the tokens at which each segment begins and ends
     passes = itertools.repeat(range(text.num_documents), settings.dupe_factor)
     for document in itertools.chain.from_iterable(passes):
-        sentence, last = documents[document], documents[document + 1]
-        token, document_end = starts[sentence], starts[last]
+        sentence, last_sentence = documents[document], documents[document + 1]
+        token, document_end = starts[sentence], starts[last_sentence]
         target = budget - int(draw() * (-(document_end - token) % budget + 1))
         while token < document_end:
-            sentence = bisect.bisect_right(starts, token + target, sentence, last + 1) - 1
+            sentence = bisect.bisect_right(starts, token + target, sentence, last_sentence + 1) - 1
             end = starts[sentence]
             if end <= token:  # not even one sentence fits
                 end = min(starts[sentence + 1], token + budget)
@@ -225,7 +225,7 @@ def truncate(pairs: Pairs, budget: int, generator: np.random.Generator) -> Pairs
 
 
 def shuffled_pairs(text: TokenizedText, settings: PairSettings, draws: Draws) -> Iterator[Pairs]:
-    """All instances of a shard, shuffled and truncated, in blocks; `text` must have two documents, for pairs."""
+    """All instances of a shard, shuffled and truncated, in blocks; for pairs, `text` must have two documents."""
     draw = draw_segments if settings.single_segments else draw_pairs
     pairs = draw(text, settings, draws.pair_seed)
     order = draws.generator.permutation(len(pairs.a_start))
@@ -248,7 +248,7 @@ def assemble(
     a_size, lengths = pairs.a_end - pairs.a_start, pairs.lengths
     is_real = positions < lengths.astype(np.int32)[:, np.newaxis]
     is_past_a = positions > a_size.astype(np.int32)[:, np.newaxis]
-    # Windows are shifted so that A begins at place 1, and B after the [SEP] that follows A.
+    # Windows are shifted so that A begins at position 1, and B after the [SEP] that follows A.
     input_ids = _windows(tokens, pairs.a_start - 1, max_seq_length)
     np.copyto(input_ids, _windows(tokens, pairs.b_start - a_size - 2, max_seq_length), where=is_past_a)
     np.copyto(input_ids, pad, where=~is_real)
@@ -267,7 +267,7 @@ def _windows(tokens: np.ndarray, starts: np.ndarray, length: int) -> np.ndarray:
     if len(tokens) < length:
         tokens = np.resize(tokens, length)
     windows = np.lib.stride_tricks.sliding_window_view(tokens, length)
-    copied = windows[np.clip(starts, 0, len(windows) - 1)]
-    past = np.flatnonzero((starts < 0) | (starts >= len(windows)))
-    copied[past] = tokens.take(starts[past, np.newaxis] + np.arange(length), mode="clip")
-    return copied
+    rows = windows[np.clip(starts, 0, len(windows) - 1)]
+    outside = np.flatnonzero((starts < 0) | (starts >= len(windows)))
+    rows[outside] = tokens.take(starts[outside, np.newaxis] + np.arange(length), mode="clip")
+    return rows

@@ -34,14 +34,14 @@ class RawFile:
         self.size, self.modified_ns = status.st_size, status.st_mtime_ns
 
     def read(self, offset: int, size: int) -> bytes:
-        """The `size` bytes from `offset` on. Raises: UserError if the file cannot be read or ends before that."""
+        """The `size` bytes from `offset` on. Raises: UserError if the file cannot be read or is too short."""
         data = b""
         with naming_unreadable(
             f"{self.path}, byte {offset},", "look at the disk or the network file system, and start again"
         ):
             # A network file system may return fewer bytes than requested.
-            while len(data) < size and (more := os.pread(self.descriptor, size - len(data), offset + len(data))):
-                data += more
+            while len(data) < size and (chunk := os.pread(self.descriptor, size - len(data), offset + len(data))):
+                data += chunk
         if len(data) < size:
             raise UserError(
                 f"{self.path} ends before byte {offset + size}: it was cut short, or changed while it was in use"

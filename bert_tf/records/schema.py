@@ -29,7 +29,7 @@ class RecordSchema(NamedTuple):
 
     sequence_length: int
     num_predictions: int
-    has_v2_names: bool = False  # those of the TF2 model garden and NVIDIA's TF2 recipe; read, never written
+    has_v2_names: bool = False  # the names used by the TF2 model garden and NVIDIA's TF2 recipe; read, never written
 
     @property
     def fields(self) -> tuple[tuple[str, str, int], ...]:
@@ -61,9 +61,9 @@ _ENTRY_FEATURE = 2 << 3 | _BYTES
 _FLOAT_LIST, _INT64_LIST = 2 << 3 | _BYTES, 3 << 3 | _BYTES
 _LIST_PACKED = 1 << 3 | _BYTES
 _PAYLOAD_BITS = 7
-# More than any vocabulary has.
+# Larger than the ids of any vocabulary.
 LARGEST_INTEGER = (1 << 20) - 1
-_MORE = 0x80
+_MORE = 0x80  # set in a byte of a varint that another byte follows
 
 
 def _varint(value: int) -> bytes:
@@ -77,13 +77,13 @@ def _varint(value: int) -> bytes:
 
 
 def _begin(key: int, contents: bytes, num_bytes: int) -> bytes:
-    """The start of a field: key, length and `contents`; the caller appends `num_bytes` more."""
+    """The start of a field: key, length, and the first `contents`; the caller appends the other `num_bytes`."""
     return bytes([key]) + _varint(len(contents) + num_bytes) + contents
 
 
 @functools.cache
 def _begin_message(num_bytes: int) -> bytes:
-    """What precedes the entries, of `num_bytes` in all, in a message."""
+    """What precedes the entries, which have `num_bytes` in all, in a message."""
     return _begin(_EXAMPLE_FEATURES, b"", num_bytes)
 
 
@@ -106,10 +106,10 @@ def _pack(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     largest = int(values.max(initial=0))
     if values.min(initial=0) < 0 or largest > LARGEST_INTEGER:
         raise ValueError(f"integers from 0 to {LARGEST_INTEGER} are written, not {values.min()} to {largest}")
-    # What is left to be written of each integer before each byte of its varint, [N, K, bytes].
-    rest = np.stack([values >> bits for bits in range(0, max(largest.bit_length(), 1), _PAYLOAD_BITS)], axis=-1)
-    encoded = (rest & (_MORE - 1) | (rest >= _MORE) * _MORE).astype(np.uint8)
-    is_used = rest > 0
+    # What remains to be encoded of each integer at each byte of its varint, [N, K, bytes].
+    remaining = np.stack([values >> bits for bits in range(0, max(largest.bit_length(), 1), _PAYLOAD_BITS)], axis=-1)
+    encoded = (remaining & (_MORE - 1) | (remaining >= _MORE) * _MORE).astype(np.uint8)
+    is_used = remaining > 0
     is_used[:, :, 0] = True
     return encoded[is_used], is_used.sum(axis=(1, 2))
 

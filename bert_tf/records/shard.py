@@ -1,4 +1,4 @@
-"""A shard of records and its index: written a block at a time, read at random, no matter who wrote it.
+"""A shard of records and its index: written a block at a time, read at random, whichever program wrote it.
 
 A shard is a TFRecord file of `tf.train.Example` messages, as read and written by Google's and NVIDIA's code.
 
@@ -32,7 +32,7 @@ from bert_tf.records.tfrecord import FRAMING_BYTES, HOW_TO_MEND, Record, TFRecor
 
 INDEX_SUFFIX = ".index"
 
-# The largest number that a feature may have, of those that have no positions.
+# The largest value in each feature but masked_lm_positions, where it depends on the sequence length.
 _LARGEST = {
     **dict.fromkeys(("input_ids", "masked_lm_ids"), LARGEST_INTEGER),
     **dict.fromkeys(("input_mask", "segment_ids", "next_sentence_labels"), 1),
@@ -47,9 +47,9 @@ class RecordIndex:
     """The offsets and lengths of a shard's records, read piece by piece.
 
     Args:
-      read: gives a number of the index's bytes, from an offset on.
+      read: returns bytes of the index, by (offset, size).
       num_bytes: the index's size.
-      is_stored: whether it is stored beside its shard, or in memory only.
+      is_stored: whether the index is a file beside its shard, or only in memory.
 
     Attributes:
       num_records: number of records in the shard.
@@ -141,22 +141,22 @@ def _scan(file: TFRecordFile) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _check_values(file: TFRecordFile, record: Record, example: ExampleReader) -> None:
-    """Raises: UserError if a number is none that an instance can have, whoever wrote it."""
+    """Raises: UserError if a feature has a value that no instance can have, whichever program wrote it."""
     names, last = _names_in(record), len(example["input_mask"]) - 1
     for name, limit in {**_LARGEST, "masked_lm_positions": last}.items():
         values = example[names.stored_name(name)]
-        if wrong := values[~((values >= 0) & (values <= limit))].tolist():  # NaN is neither
-            fault = f"has {wrong[0]} in {names.stored_name(name)}, where numbers are from 0 to {limit}"
+        if invalid := values[~((values >= 0) & (values <= limit))].tolist():  # NaN fails both comparisons
+            fault = f"has {invalid[0]} in {names.stored_name(name)}, where numbers are from 0 to {limit}"
             raise file.fault(record.number, record.offset, fault, "make the file again, or without this record")
 
 
 def _names_in(record: Record) -> RecordSchema:
-    """A schema without sizes, for the names of the features."""
+    """A schema without sizes, which tells the names of the record's features."""
     return RecordSchema(0, 0, has_v2_names=b"input_word_ids" in record.message)
 
 
 def read_example(file: TFRecordFile, record: Record) -> ExampleReader:
-    """Raises: UserError if the record is no tf.train.Example."""
+    """The features of a record. Raises: UserError if it is no tf.train.Example."""
     try:
         return ExampleReader(record.message)
     except DecodeError as error:
@@ -199,8 +199,8 @@ def describe(path: Path) -> RecordSchema:
     names = _names_in(record)
     sizes = {name: len(example[names.stored_name(name)]) for name, _, _ in names.fields}
     schema = RecordSchema(sizes["input_ids"], sizes["masked_lm_positions"], names.has_v2_names)
-    for name, _, needed in schema.fields:
-        if not sizes[name] or sizes[name] != needed:
+    for name, _, size in schema.fields:
+        if not sizes[name] or sizes[name] != size:
             raise UserError(
                 f"record file {path}: its first record has {sizes[name]} values of {names.stored_name(name)}, which "
                 f"does not fit {schema}; the file was made for something else than pre-training"

@@ -76,10 +76,10 @@ class TFRecordFile:
     """A record file, whose records are read by offset; GZIP files are unpacked first.
 
     Attributes:
-      path: its name.
+      path: the path of the file as given, even if an unpacked copy is read.
       size: number of its bytes (unpacked).
 
-    Raises: UserError if it cannot be read; one that names the position, from all methods that read.
+    Raises: UserError if it cannot be read; methods that read raise one that names the record and byte.
     """
 
     def __init__(self, path: Path):
@@ -111,6 +111,7 @@ class TFRecordFile:
         return Record(number, offset, message, end)
 
     def walk(self) -> Iterator[Record]:
+        """All records in order, both checksums verified."""
         number = offset = 0
         while offset < self.size:
             ends = _stated_ends(self._file.read(offset, min(_WALK_BYTES, self.size - offset)), offset)
@@ -140,7 +141,7 @@ class TFRecordFile:
 
 
 def _stated_ends(data: bytes, offset: int) -> list[int]:
-    """Where the records in `data`, which begins at `offset` of the file, end by the lengths that their headers state.
+    """The offsets at which records end by their headers, for `data` that begins at `offset` of the file.
 
     A record that continues past the end of `data` is omitted.
     """
@@ -153,7 +154,7 @@ def _stated_ends(data: bytes, offset: int) -> list[int]:
 
 
 def _unpack(packed: RawFile) -> Path:
-    """The unpacked copy beside a GZIP shard, which has the shard's time; made if missing or of another time.
+    """The unpacked copy beside a GZIP shard; made if it is missing, or if its modification time is not the shard's.
 
     A GZIP file can only be read sequentially, but training reads records in random order.
     """

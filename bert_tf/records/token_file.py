@@ -1,4 +1,4 @@
-"""A shard of tokenised text, from which instances of any length are made while they are read.
+"""A shard of tokenised text, from which training makes instances of any length.
 
 ``<shard>.tokens`` contains, little-endian: a header; the ids of all tokens (uint16, or int32 for vocabularies over
 65,536); the first token of each sentence, and the number of tokens (uint32); the first sentence of each document,
@@ -39,8 +39,8 @@ class TokenizedText(NamedTuple):
     """The tokens of documents and sentences in one flat array; no sentence and no document is empty."""
 
     token_ids: np.ndarray  # uint16 or int32 [T]
-    sentence_starts: np.ndarray  # integers [sentences + 1] first token of each, then T
-    document_starts: np.ndarray  # integers [documents + 1] first sentence of each, then the number of sentences
+    sentence_starts: np.ndarray  # integers [sentences + 1]: first token of each, then T
+    document_starts: np.ndarray  # integers [documents + 1]: first sentence of each, then the number of sentences
 
     @property
     def num_documents(self) -> int:
@@ -93,8 +93,8 @@ class TokenFile:
     Attributes:
       path, shard, vocab_size, num_tokens, num_sentences, num_documents: as in the header.
       id_type: the type of the ids.
-      raw: its bytes.
-      checksum: that of the whole content.
+      raw: the file, for reading its bytes.
+      checksum: the checksum of the whole content.
 
     Raises: UserError if it cannot be read or is incomplete.
     """
