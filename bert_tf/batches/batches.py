@@ -34,7 +34,7 @@ class Batch(NamedTuple):
 
     features: Features  # [A, B, ...]
     num_micro_batches: int | None = None  # on every rank only this many of the A contain rows; None: all do
-    num_tokens: int = 0  # of all ranks, without padding, 0 if not counted; unpacked: this rank's times the ranks
+    num_tokens: int = 0  # of all ranks, without padding; unpacked: this rank's times the ranks; 0 if not counted
     num_rows: int = 0  # of all ranks, including empty ones that fill the last micro-batch
 
 
@@ -43,10 +43,10 @@ def read_ahead(batches: Iterator[Item]) -> Iterator[Item]:
 
     The thread belongs to an executor, because Python waits for an executor's threads at exit instead of killing them.
     """
-    with concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="input") as thread:
-        ahead = collections.deque(thread.submit(next, batches, None) for _ in range(PREFETCHED_BATCHES))
+    with concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="input") as executor:
+        ahead = collections.deque(executor.submit(next, batches, None) for _ in range(PREFETCHED_BATCHES))
         while (batch := ahead.popleft().result()) is not None:
-            ahead.append(thread.submit(next, batches, None))
+            ahead.append(executor.submit(next, batches, None))
             yield batch
 
 
@@ -73,7 +73,7 @@ class _Reader(NamedTuple):
         return features
 
     def weighted(self, ranges: Sequence[RecordRange], example_weights: np.ndarray) -> Features:
-        """The features of one instance per row, with each instance's weight, of the weights' shape."""
+        """The features of one instance per row, with each instance's weight; leading dimensions as of the weights."""
         features = self.features(ranges, example_weights.shape)
         masked_lm_weights = np.asarray(features["masked_lm_weights"]) * example_weights[..., np.newaxis]
         return _to_tensors({**features, "masked_lm_weights": masked_lm_weights, "example_weights": example_weights})
@@ -84,12 +84,12 @@ class _Reader(NamedTuple):
         Rows beyond the R given ones stay empty.
         """
         slots = Slots.from_rows(rows_RxK)
-        num = len(slots.row_N)
+        num_instances = len(slots.row_N)
         # A rank without any row still reads one instance, to know the features' shapes.
-        singles = select(ranges, rows_RxK[slots] if num else np.zeros([1], np.int64))
-        features = self.features(singles, [len(singles)])
+        single_ranges = select(ranges, rows_RxK[slots] if num_instances else np.zeros([1], np.int64))
+        features = self.features(single_ranges, [len(single_ranges)])
         rows = lay_out(
-            {name: np.asarray(values)[:num] for name, values in features.items()},
+            {name: np.asarray(values)[:num_instances] for name, values in features.items()},
             slots,
             split.rows_per_rank,
             self.instances.predictions_per_packed_row,
@@ -115,8 +115,8 @@ def training_batches(
     """One rank's batches, as `split` says, for update `first_batch` and all later ones, without end.
 
     Update u consists of positions [u*G, (u+1)*G) of the order, with G = A * B * ranks; a rank's rows are consecutive.
-    With `packing` several instances share a row. So fewer micro-batches are needed, the same number on every rank; the
-    rest of [A, B, ...] is 0.
+    With `packing` several instances share a row. Then fewer micro-batches are needed, the same number on every rank;
+    the remaining rows of [A, B, ...] are 0.
     """
     reader = _Reader(instances, order.seed, vocab_size)
     weights = np.ones(split.shape, np.float32)

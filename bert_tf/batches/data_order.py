@@ -55,21 +55,21 @@ class GlobalOrder:
         self.seed = seed
         self._epoch = -1
         self._permutation = np.empty(0, np.uint32)
-        self._records = self._first_blocks = self._short_ends = self._missing = np.empty(0, np.int64)
+        self._file_sizes = self._first_blocks = self._short_ends = self._missing = np.empty(0, np.int64)
 
     def ranges(self, start: int, count: int) -> list[RecordRange]:
         """The instances at positions [start, start + count), in order."""
         ranges: list[RecordRange] = []
         while count > 0:
-            epoch, position = self._find(start)
-            self._draw(epoch)
-            # As if the short blocks before it were full.
+            epoch, position = self._locate(start)
+            self._start_epoch(epoch)
+            # The position it would have if the short blocks before it were full.
             position += int(self._missing[np.searchsorted(self._short_ends, position, side="right")])
             number, skipped = divmod(position, BLOCK_RECORDS)
             blocks = self._permutation[number : number - (-(skipped + count) // BLOCK_RECORDS)]
             files = np.searchsorted(self._first_blocks, blocks, side="right") - 1
             firsts = (blocks - self._first_blocks[files]) * BLOCK_RECORDS
-            sizes = np.minimum(BLOCK_RECORDS, self._records[files] - firsts)
+            sizes = np.minimum(BLOCK_RECORDS, self._file_sizes[files] - firsts)
             for file, first, size in zip(files.tolist(), firsts.tolist(), sizes.tolist()):
                 taken = min(count, size - skipped)
                 if taken > 0:
@@ -77,27 +77,28 @@ class GlobalOrder:
                 start, count, skipped = start + taken, count - taken, 0
         return ranges
 
-    def _find(self, position: int) -> tuple[int, int]:
+    def _locate(self, position: int) -> tuple[int, int]:
         """The epoch of a position, and the position within the epoch."""
         cycle, position = divmod(position, int(self._begins[-1]))
         copy = int(np.searchsorted(self._begins, position, side="right")) - 1
         return cycle * len(self._copies) + copy, position - int(self._begins[copy])
 
-    def _draw(self, epoch: int) -> None:
+    def _start_epoch(self, epoch: int) -> None:
+        """Makes the epoch's permutation and the tables that `ranges` reads, if they are not those of the last call."""
         if epoch == self._epoch:
             return
-        self._records = self._copies[epoch % len(self._copies)]
+        self._file_sizes = self._copies[epoch % len(self._copies)]
         # The number of each shard's first block, then the number of blocks.
-        self._first_blocks = np.concatenate([[0], np.cumsum(-(-self._records // BLOCK_RECORDS))])
+        self._first_blocks = np.concatenate([[0], np.cumsum(-(-self._file_sizes // BLOCK_RECORDS))])
         num_blocks = int(self._first_blocks[-1])
         self._permutation = np.empty(0, np.uint32)  # frees the memory before the next one is made
         self._permutation = _permutation(self.seed, epoch, num_blocks)
         # A shard's last block may be short: where are such blocks in this epoch, and how many instances do they lack?
-        lacking = -self._records % BLOCK_RECORDS
-        lacks = np.zeros(num_blocks, np.uint8)
-        lacks[self._first_blocks[1:][lacking > 0] - 1] = lacking[lacking > 0]
-        short = np.flatnonzero(lacks[self._permutation])
-        self._missing = np.concatenate([[0], np.cumsum(lacks[self._permutation[short]], dtype=np.int64)])
+        file_lacks = -self._file_sizes % BLOCK_RECORDS
+        block_lacks = np.zeros(num_blocks, np.uint8)
+        block_lacks[self._first_blocks[1:][file_lacks > 0] - 1] = file_lacks[file_lacks > 0]
+        short = np.flatnonzero(block_lacks[self._permutation])
+        self._missing = np.concatenate([[0], np.cumsum(block_lacks[self._permutation[short]], dtype=np.int64)])
         self._short_ends = (short + 1) * BLOCK_RECORDS - self._missing[1:]
         self._epoch = epoch
 

@@ -23,21 +23,24 @@ from bert_tf.records.schema import RecordSchema
 from bert_tf.records.shard import RecordFile, RecordIndex, describe, index_path, load_index
 from bert_tf.records.token_file import TOKENS_SUFFIX
 
-# Read at three places of a shard: more than a record has, so that the checksum of one is among them.
+# Of each of a shard's three samples: more than a record has, so that every sample contains a record's checksum.
 _SAMPLE_BYTES = 4096
 
 
 @functools.cache
 def _parser(schema: RecordSchema) -> Callable[[tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]:
-    """Parses serialised records [N] at once, far faster than one by one, into features [*shape, ...]; traced once."""
-    spec = {
+    """A function, traced once, that parses serialised records [N] into features [*shape, ...].
+
+    All at once, which is far faster than one by one.
+    """
+    stored_features = {
         schema.stored_name(name): tf.io.FixedLenFeature([size], tf.as_dtype(kind)) for name, kind, size in schema.fields
     }
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int32)], autograph=False)
     def parse(serialized: tf.Tensor, shape: tf.Tensor) -> dict[str, tf.Tensor]:
         with tf.device("/CPU:0"):
-            parsed = tf.io.parse_example(serialized, spec)
+            parsed = tf.io.parse_example(serialized, stored_features)
             features = {}
             for name, kind, size in schema.fields:
                 values = tf.reshape(parsed[schema.stored_name(name)], tf.concat([shape, [size]], 0))
@@ -57,7 +60,7 @@ class RecordSet(InstanceSet):
         has_all = all(index_path(path).exists() for path in self.files)
         progress = Progress(self.files, unit="shards", description="making indexes", disable=has_all)
         sizes: list[int] = []
-        self._unstored: dict[Path, RecordIndex] = {}  # those that could not be stored beside their shards
+        self._unstored: dict[Path, RecordIndex] = {}  # indexes that could not be stored beside their shards
         for path in progress:  # one index at a time: all together may be too many open files
             index = load_index(path)
             sizes.append(index.num_records)
@@ -77,7 +80,7 @@ class RecordSet(InstanceSet):
 
     @functools.cached_property
     def _samples(self) -> list[str]:
-        """Of each shard; records of the same text with other masks differ in them, by the records' checksums."""
+        """A hash of each shard's samples. They contain records' checksums, and so differ if only the masks differ."""
         return [sample_sha256(path, _SAMPLE_BYTES) for path in self.files]
 
     def fingerprint(self, with_lengths: bool = False) -> str:
@@ -87,7 +90,7 @@ class RecordSet(InstanceSet):
         ]
         if with_lengths:
             lengths = (self._open(number).index.lengths() for number in numbers)
-            facts += [hashlib.sha256(of_file.tobytes()).hexdigest() for of_file in lengths]
+            facts += [hashlib.sha256(file_lengths.tobytes()).hexdigest() for file_lengths in lengths]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
     def lengths(self, ranges: Sequence[RecordRange]) -> np.ndarray:
@@ -119,30 +122,30 @@ class RecordSet(InstanceSet):
 def open_instances(
     patterns: str, argument: str, sequence_length: int, rules: MaskingRules, single_segments: bool = False
 ) -> InstanceSet:
-    """The shards that `patterns` name.
+    """The set of token files, or of record files, that `patterns` name.
 
     Args:
       argument: the flag, for messages.
       rules: for token files; records were masked when they were made.
       single_segments: instead of pairs; only token files have them.
 
-    Raises: UserError if files are missing or of both kinds, or are records of other sizes or masked by other rules.
+    Raises: UserError if files are missing or of both kinds, or if records do not fit the sizes or rules.
     """
     if find_shards(patterns, argument)[0].suffix == TOKENS_SUFFIX:
         return TokenSet(patterns, argument, sequence_length, rules, single_segments)
-    records, usual = RecordSet(patterns, argument), MaskingRules()
-    choices = {
+    records, default_rules = RecordSet(patterns, argument), MaskingRules()
+    given_and_possible = {
         "max_seq_length": (sequence_length, records.schema.sequence_length),
         "max_predictions_per_seq": (rules.max_predictions_per_seq, records.schema.num_predictions),
-        "masked_lm_prob": (rules.masked_lm_prob, usual.masked_lm_prob),
-        "whole_word_masking": (rules.whole_word_masking, usual.whole_word_masking),
+        "masked_lm_prob": (rules.masked_lm_prob, default_rules.masked_lm_prob),
+        "whole_word_masking": (rules.whole_word_masking, default_rules.whole_word_masking),
         "no_next_sentence": (single_segments, False),
     }
-    for name, (given, possible) in choices.items():
-        if given != possible:
+    for name, (value, possible) in given_and_possible.items():
+        if value != possible:
             raise UserError(
-                f"--{name}={given}: the records of --{argument}={patterns} were cut, paired and masked when they were "
-                f"made, so that --{name}={possible} alone goes with them; give that, make other records, or use token "
+                f"--{name}={value}: the records of --{argument}={patterns} were cut, paired and masked when they were "
+                f"made, so that only --{name}={possible} fits them; give that, make other records, or use token "
                 "files (data/bertPrep.py --action create_token_files)"
             )
     return records

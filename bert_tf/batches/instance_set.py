@@ -27,7 +27,7 @@ from bert_tf.text.tokenizer import open_tokenizer, original_vocabulary
 from bert_tf.text.vocabulary import VOCABULARY, Tokenizer, check_vocabulary_size, load_pieces
 
 _NOT_SHARDS = (INDEX_SUFFIX, *SUFFIXES, UNPACKED_SUFFIX, TEMPORARY_SUFFIX)
-# Shards kept open, each with the file beside it: below the usual limit of open files.
+# Shards kept open at a time, each with its index or pair file: together below the usual limit on open files.
 OPEN_FILES, _USUAL_LIMIT = 256, 1024
 OTHER_IDS = "were made with another vocabulary, or with capitals or accents treated otherwise, than"
 
@@ -52,9 +52,11 @@ def find_shards(patterns: str, argument: str) -> list[Path]:
             files = list(map(Path, glob.glob(pattern)))
         files = sorted((path for path in files if path.is_file() and path.suffix not in _NOT_SHARDS), key=_natural_key)
         if not files:
-            hint = "give a folder of .tfrecord or .tokens files or a glob; a path that holds a comma stands alone"
+            hint = (
+                "give a folder of .tfrecord or .tokens files or a glob; a path that holds a comma must be given alone"
+            )
             if (Path(pattern) / "training").is_dir():
-                hint = "name the folder training in it, or for --eval_files the folder test"
+                hint = "name the folder 'training' in it, or for --eval_files the folder 'test'"
             raise UserError(f"--{argument}: {pattern!r} names no record or token file; {hint}")
         shards += files
     if len(set(shards)) != len(shards):
@@ -65,8 +67,8 @@ def find_shards(patterns: str, argument: str) -> list[Path]:
     return shards
 
 
-def _made_with(manifest: Manifest) -> tuple[object, ...]:
-    """What decides the ids of a text."""
+def _tokenization(manifest: Manifest) -> tuple[object, ...]:
+    """What determines a text's token ids: vocabulary, casing and accents."""
     return manifest.vocab, manifest.arguments.get("do_lower_case"), manifest.arguments.get("strip_accents")
 
 
@@ -77,7 +79,7 @@ class InstanceSet:
       files: the shards.
       patterns: the globs, folders and files that named them, with absolute paths.
       manifest: the one that bertPrep.py wrote; None for shards without one.
-      folder: that of the manifest and its vocab.txt, or None.
+      folder: the folder of the manifest and its vocab.txt, or None.
       stage: the action of bertPrep.py that makes such shards (set by the subclasses; --plan reads shards of any).
       schema: the features of an instance (set by the subclasses).
       copies: numbers of instances [copies][files]; epoch e is a pass over copy e % copies (set by the subclasses).
@@ -99,9 +101,9 @@ class InstanceSet:
         return sum(self.copies[0])
 
     def check_vocabulary(self, num_rows: int, *, has_reserved_rows: bool) -> None:
-        """Raises `UserError` if the instances' vocabulary does not fit a word table of so many rows.
+        """Raises `UserError` if the instances' vocabulary does not fit a word table of `num_rows` rows.
 
-        `has_reserved_rows`: whether the table may have more than are needed to pad it, as others' models do.
+        `has_reserved_rows`: whether the table may have more rows than padding needs, as other publishers' models do.
         """
         if self.vocab_size is not None:
             source = f"the vocabulary in {self.folder}, with which the data of --{self._argument} were made,"
@@ -114,7 +116,7 @@ class InstanceSet:
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
-        """That with which the shards were made, for sets whose folder has a vocab.txt."""
+        """The one that the shards were made with, for sets whose folder has a vocab.txt."""
         assert self.folder and self.manifest
         arguments = self.manifest.arguments
         return open_tokenizer(original_vocabulary(self.folder), arguments["do_lower_case"], arguments["strip_accents"])
@@ -123,7 +125,7 @@ class InstanceSet:
         """The files, by name, of the tokenizer that the shards were made with; {} if it is not known.
 
         Raises:
-          UserError: it is not the one that the manifest names.
+          UserError: the folder's vocabulary is not the one that the manifest names.
         """
         if self.folder is None or not (self.folder / VOCABULARY).is_file():
             return {}
@@ -133,8 +135,8 @@ class InstanceSet:
         if is_changed or load_pieces(pieces_file) != tuple(self.tokenizer.inv_vocab):
             path = original if is_changed else pieces_file
             raise UserError(
-                f"{path} is not the vocabulary that the data beside it were made with; put that one back, or make the "
-                "data again (data/bertPrep.py --action verify finds what changed)"
+                f"{path} is not the vocabulary that the data beside it were made with; put the original back, or make "
+                "the data again (data/bertPrep.py --action verify finds what changed)"
             )
         return self.tokenizer.files()
 
@@ -189,7 +191,7 @@ class InstanceSet:
         return self.manifest.arguments["random_seed"] if self.manifest else 0
 
     def fingerprint(self, with_lengths: bool = False) -> str:
-        """sha256 of what determines the batches; for packed ones `with_lengths` of the instances."""
+        """sha256 of what determines the batches; packed ones also depend on the instances' lengths (`with_lengths`)."""
         raise NotImplementedError
 
     def lengths(self, ranges: Sequence[RecordRange]) -> np.ndarray:
@@ -197,27 +199,27 @@ class InstanceSet:
         raise NotImplementedError
 
     def features(self, ranges: Sequence[RecordRange], mask_seed: int, shape: Sequence[int] = (-1,)) -> dict[str, Any]:
-        """The instances of the ranges, int32 and float32 [*shape, ...]: arrays, or tensors on the host.
+        """The features of the ranges' instances, int32 and float32 [*shape, ...]: arrays, or tensors on the host.
 
-        `mask_seed` decides the masks of token files.
+        `mask_seed` determines the masks of token files; records are masked already.
 
         Raises: UserError if a file is damaged or cannot be read.
         """
         raise NotImplementedError
 
     def _find_manifest(self) -> tuple[Path | None, Manifest | None]:
-        """The first file's. Raises: UserError if other files were made with another vocabulary or casing."""
-        (folder, manifest), *others = map(self._manifest_beside, dict.fromkeys(path.parent for path in self.files))
-        for other_folder, other in others:
-            if manifest and other and _made_with(other) != _made_with(manifest):
+        """Those of the first file. Raises: UserError if other files were made with another vocabulary or casing."""
+        (folder, manifest), *further = map(self._manifest_beside, dict.fromkeys(path.parent for path in self.files))
+        for other_folder, other in further:
+            if manifest and other and _tokenization(other) != _tokenization(manifest):
                 raise UserError(
                     f"--{self._argument}: the data of {other_folder} {OTHER_IDS} those of {folder}; "
-                    "use the same for all"
+                    "use the same vocabulary and casing for all"
                 )
         return folder, manifest
 
-    def _manifest_beside(self, shards: Path) -> tuple[Path | None, Manifest | None]:
-        for folder in (shards.parent, shards):
+    def _manifest_beside(self, shard_folder: Path) -> tuple[Path | None, Manifest | None]:
+        for folder in (shard_folder.parent, shard_folder):
             if manifest := read_manifest(folder / MANIFEST_NAME, self.stage):
                 return folder, manifest
         return None, None

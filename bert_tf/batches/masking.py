@@ -5,7 +5,7 @@ are predicted, never [CLS] or [SEP]. Of them 80 % become [MASK], 10 % stay and 1
 token, never a special or an unused one (Devlin et al. 2018, section 3.1).
 
 The unit is a token or a whole word; all tokens of a unit are masked, kept or replaced together. Words are
-tried in random order, and a word with more tokens than are still wanted is skipped.
+tried in random order, and a word with more tokens than are still to be chosen is skipped.
 
 Every choice is a function of (seed, epoch, instance number): the counter of the Philox generator is
 set from the instance number, so the result does not depend on other instances, batches or processes.
@@ -36,13 +36,13 @@ MASK_BELOW, KEEP_BELOW = round(0.8 * 2**32), round(0.9 * 2**32)
 # In the highest word of Philox's counter, so that masks share no random bits with other uses of the same key.
 _STREAM = 1
 _PER_COUNT = 8  # 32-bit numbers per count: Philox 4x64 gives 32 bytes
-# The low bits of a sort key hold its place in the row.
-_PLACE_BITS, _PLACE = np.uint64(16), np.uint64((1 << 16) - 1)
+# The low bits of a sort key hold the number of its word in the row.
+_NUMBER_BITS, _NUMBER_MASK = np.uint64(16), np.uint64((1 << 16) - 1)
 
 
 @dataclasses.dataclass(frozen=True)
 class MaskingRules:
-    """How many tokens are predicted, and in units of which size.
+    """How many tokens are predicted, and whether whole words are masked together.
 
     Raises: UserError for a value out of range.
     """
@@ -68,13 +68,13 @@ class VocabularyIds(NamedTuple):
 
     @classmethod
     def of_tokenizer(cls, tokenizer: Tokenizer) -> VocabularyIds:
-        """Raises: UserError as `of` does."""
+        """Raises: UserError as `from_vocab` does."""
         ids = cls.from_vocab(tokenizer.vocab, tokenizer.markers)
         return ids._replace(continues=tokenizer.continues_word())
 
     @classmethod
     def from_vocab(cls, vocab: Mapping[str, int], markers: Collection[str] = SPECIAL_TOKENS) -> VocabularyIds:
-        """Those of WordPiece. Raises: UserError if all tokens are special or unused."""
+        """For WordPiece, where ## marks continuations. Raises: UserError if all tokens are special or unused."""
         replacements = [
             token_id for token, token_id in vocab.items() if token not in markers and not _UNUSED_TOKEN.fullmatch(token)
         ]
@@ -84,8 +84,8 @@ class VocabularyIds(NamedTuple):
                 "some that occur in text: make the data with a vocabulary made from text"
             )
         pad, unknown, cls_id, sep, mask = (vocab[token] for token in SPECIAL_TOKENS)
-        replacing, continues = np.array(replacements, np.int32), continues_word(vocab, CONTINUATION)
-        return cls(pad, unknown, cls_id, sep, mask, replacing, continues)
+        replacement_ids, continues = np.array(replacements, np.int32), continues_word(vocab, CONTINUATION)
+        return cls(pad, unknown, cls_id, sep, mask, replacement_ids, continues)
 
 
 class Masked(NamedTuple):
@@ -93,7 +93,7 @@ class Masked(NamedTuple):
 
     input_ids: np.ndarray  # int32 [N, S] with the replacements
     masked_lm_positions: np.ndarray  # int32 [N, P] ascending, then 0
-    masked_lm_ids: np.ndarray  # int32 [N, P] the original tokens there, then 0
+    masked_lm_ids: np.ndarray  # int32 [N, P] the original tokens at these positions, then 0
     masked_lm_weights: np.ndarray  # float32 [N, P] 1 for a prediction, then 0
 
 
@@ -110,11 +110,11 @@ class Masker:
     """Masks instances ``[CLS] A [SEP] B [SEP]`` or ``[CLS] A [SEP]`` by `rules`, with the ids of a vocabulary."""
 
     def __init__(self, rules: MaskingRules, ids: VocabularyIds):
-        """Raises: UserError if whole words are to be masked, but the tokens do not show which of them continue one."""
+        """Raises: UserError if whole words are to be masked, but the tokens do not show what continues a word."""
         if rules.whole_word_masking and ids.continues is None:
             raise UserError(
                 "--whole_word_masking: the tokens of this tokenizer.json do not show whether they continue a word, as "
-                "## in WordPiece and \u2581 of SentencePiece do; leave it out, or use such a vocabulary"
+                "## in WordPiece and \u2581 in SentencePiece do; leave the flag out, or use such a vocabulary"
             )
         self.rules, self.ids = rules, ids
 
@@ -146,10 +146,10 @@ class Masker:
         """
         rules, ids = self.rules, self.ids
         num_predictions = rules.max_predictions_per_seq
-        # For whole words one number per place where a word may begin.
+        # For whole words one random number for each position at which a word may begin.
         num_orders = input_ids.shape[1] if rules.whole_word_masking else num_predictions
         bits = _random_bits(seed, ranges, num_orders + 2 * num_predictions)
-        orders, fates, draws = np.split(bits, [-2 * num_predictions, -num_predictions], axis=1)
+        order_bits, fate_bits, replacement_bits = np.split(bits, [-2 * num_predictions, -num_predictions], axis=1)
         lengths = np.count_nonzero(input_mask, axis=1)
         a_size = np.argmax(input_ids == ids.sep, axis=1) - 1
         num_candidates = lengths - NUM_MARKERS + (lengths == a_size + 2)
@@ -157,25 +157,26 @@ class Masker:
         num_masked = np.minimum(np.clip(num_masked, 1, num_predictions), num_candidates)
         if rules.whole_word_masking:
             is_candidate = (input_mask != 0) & (input_ids != ids.cls) & (input_ids != ids.sep)
-            choice = self._choose_words(input_ids, is_candidate, num_masked, orders)
+            choice = self._choose_words(input_ids, is_candidate, num_masked, order_bits)
         else:
-            choice = _choose_tokens(a_size, num_candidates, num_masked, orders)
+            choice = _choose_tokens(a_size, num_candidates, num_masked, order_bits)
 
         if choice.units is not None:
-            fates = np.take_along_axis(fates, choice.units, axis=1)
-        # Past the chosen positions this is the place of [CLS], which is replaced by itself.
-        at = choice.positions + np.arange(0, input_ids.size, input_ids.shape[1])[:, np.newaxis]
-        originals = input_ids.take(at).astype(np.int32)
-        replaced = np.where(fates < KEEP_BELOW, originals, ids.replacements.take(_below(len(ids.replacements), draws)))
-        replaced[fates < MASK_BELOW] = ids.mask
+            fate_bits = np.take_along_axis(fate_bits, choice.units, axis=1)
+        # Past the chosen positions this is the index of [CLS], which is replaced by itself.
+        flat_indices = choice.positions + np.arange(0, input_ids.size, input_ids.shape[1])[:, np.newaxis]
+        originals = input_ids.take(flat_indices).astype(np.int32)
+        random_ids = ids.replacements.take(_below(len(ids.replacements), replacement_bits))
+        replaced = np.where(fate_bits < KEEP_BELOW, originals, random_ids)
+        replaced[fate_bits < MASK_BELOW] = ids.mask
         masked = input_ids.astype(np.int32)
-        masked.put(at, np.where(choice.is_chosen, replaced, originals))
+        masked.put(flat_indices, np.where(choice.is_chosen, replaced, originals))
         return Masked(
             masked, choice.positions, np.where(choice.is_chosen, originals, 0), choice.is_chosen.astype(np.float32)
         )
 
     def _choose_words(
-        self, input_ids: np.ndarray, is_candidate: np.ndarray, num_masked: np.ndarray, orders: np.ndarray
+        self, input_ids: np.ndarray, is_candidate: np.ndarray, num_masked: np.ndarray, order_bits: np.ndarray
     ) -> _Choice:
         """Chooses words until `num_masked` tokens are chosen or no other word fits."""
         # After [CLS] or [SEP] any token begins a word.
@@ -192,22 +193,22 @@ class Masker:
         sizes = np.zeros([len(input_ids), int(num_words.max(initial=0))], np.int64)
         sizes[words] = size_of_word
 
-        left = num_masked.copy()
+        remaining = num_masked.copy()
         is_chosen = np.zeros(sizes.shape, bool)
-        rows = np.arange(len(left))
-        for step, tried in enumerate(_random_order(num_words, sizes.shape[1], orders)):
-            rows = rows[(left[rows] > 0) & (num_words[rows] > step)]
+        rows = np.arange(len(remaining))
+        for step, word_numbers in enumerate(_random_order(num_words, sizes.shape[1], order_bits)):
+            rows = rows[(remaining[rows] > 0) & (num_words[rows] > step)]
             if not len(rows):
                 break
-            size = sizes[rows, tried[rows]]
-            is_chosen[rows, tried[rows]] = fits = size <= left[rows]
-            left[rows] -= size * fits
+            size = sizes[rows, word_numbers[rows]]
+            is_chosen[rows, word_numbers[rows]] = fits = size <= remaining[rows]
+            remaining[rows] -= size * fits
 
-        of_chosen = np.repeat(is_chosen[words], size_of_word)
-        count = np.bincount(row[of_chosen], minlength=len(input_ids))
-        slots = row[of_chosen], _count_from_0(count)
+        is_chosen_token = np.repeat(is_chosen[words], size_of_word)
+        count = np.bincount(row[is_chosen_token], minlength=len(input_ids))
+        slots = row[is_chosen_token], _count_from_0(count)
         positions_NxP, units_NxP = np.zeros([2, len(input_ids), self.rules.max_predictions_per_seq], np.int64)
-        positions_NxP[slots] = position[of_chosen]
+        positions_NxP[slots] = position[is_chosen_token]
         units_NxP[slots] = np.repeat(_count_from_0(is_chosen.sum(axis=1)), size_of_word[is_chosen[words]])
         is_used = np.arange(positions_NxP.shape[1]) < count[:, np.newaxis]
         return _Choice(positions_NxP.astype(np.int32), is_used, units_NxP)
@@ -241,31 +242,32 @@ def _below(limit: int | np.ndarray, bits: np.ndarray) -> np.ndarray:
 
 def _choose_tokens(a_size: np.ndarray, num_candidates: np.ndarray, num_masked: np.ndarray, bits: np.ndarray) -> _Choice:
     """Chooses single tokens, each its own unit, by the first steps of a Fisher-Yates shuffle, for all rows at once."""
-    num, num_predictions = bits.shape
-    rows, most = np.arange(num), int(num_candidates.max())
-    order = np.repeat(np.arange(most, dtype=np.int32), num)
+    num_rows, num_predictions = bits.shape
+    rows, most_candidates = np.arange(num_rows), int(num_candidates.max())
+    order = np.repeat(np.arange(most_candidates, dtype=np.int32), num_rows)
     steps = np.arange(num_masked.max())[:, np.newaxis]
-    # A row that already has all its tokens swaps a place with itself.
-    left = np.where(steps < num_masked, num_candidates - steps, 0)
-    partners = (_below(left, bits.T[: len(steps)]) + steps) * num + rows
-    for current, partner in zip(order.reshape(most, num), partners):
+    # A row that already has all its tokens swaps an element with itself.
+    num_left = np.where(steps < num_masked, num_candidates - steps, 0)
+    partners = (_below(num_left, bits.T[: len(steps)]) + steps) * num_rows + rows
+    for current, partner in zip(order.reshape(most_candidates, num_rows), partners):
         drawn = order.take(partner, mode="clip")
         order[partner] = current
         current[:] = drawn
     is_chosen = np.arange(num_predictions) < num_masked[:, np.newaxis]
-    chosen = np.full([num, num_predictions], most, np.int32)
-    np.copyto(chosen[:, :most], order.reshape(most, num)[:num_predictions].T, where=is_chosen[:, :most])
+    chosen = np.full([num_rows, num_predictions], most_candidates, np.int32)
+    drawn = order.reshape(most_candidates, num_rows)[:num_predictions].T
+    np.copyto(chosen[:, :most_candidates], drawn, where=is_chosen[:, :most_candidates])
     chosen.sort(axis=1)
     # [CLS] precedes A, and the first [SEP] stands between A and B.
     chosen += 1 + (chosen >= a_size.astype(np.int32)[:, np.newaxis])
     return _Choice(np.where(is_chosen, chosen, 0), is_chosen, units=None)
 
 
-def _random_order(num_words: np.ndarray, most: int, orders: np.ndarray) -> np.ndarray:
-    """int64 [W, N]: each row's words (a column) in the order in which they are tried, as W = `most` word numbers."""
-    numbers = np.arange(most, dtype=np.uint64)
-    keys = orders[:, :most].astype(np.uint64) << _PLACE_BITS
-    keys[numbers >= num_words[:, np.newaxis]] = ~_PLACE
-    keys |= numbers  # like argsort, but faster
+def _random_order(num_words: np.ndarray, most_words: int, bits: np.ndarray) -> np.ndarray:
+    """int64 [W, N], W = `most_words`: a column holds a row's word numbers in the order in which they are tried."""
+    numbers = np.arange(most_words, dtype=np.uint64)
+    keys = bits[:, :most_words].astype(np.uint64) << _NUMBER_BITS
+    keys[numbers >= num_words[:, np.newaxis]] = ~_NUMBER_MASK
+    keys |= numbers  # sorted along with the keys: like argsort, but faster
     keys.sort(axis=1)
-    return np.ascontiguousarray((keys & _PLACE).astype(np.int64).T)
+    return np.ascontiguousarray((keys & _NUMBER_MASK).astype(np.int64).T)

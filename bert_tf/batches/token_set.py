@@ -3,10 +3,10 @@
 An instance is one or two ranges of its shard's tokens (`records.pairs`); its masks are a function of (seed, epoch,
 instance number). So any process can make any instance at any time, and every epoch has new masks.
 
-Before a shard is first used, the checksums of its token file and pairs are verified. This also brings them into the
-page cache, because later its tokens are read in many small pieces.
+Before a shard is first used, the checksums of its token file and pairs are verified. This also brings both files into
+the page cache, which makes the many small reads that follow fast.
 
-Shape letters: N instances, S sequence.
+Shape letters: N instances, R ranges, S sequence.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from bert_tf.records.schema import RecordSchema
 from bert_tf.records.token_file import TokenFile, read_tokens
 from bert_tf.text.vocabulary import VOCABULARY
 
-# About so many tokens are assembled and masked at once, few enough for their arrays to stay in the CPU's cache.
+# About this many tokens are assembled and masked at once, few enough for their arrays to stay in the CPU's cache.
 _BLOCK_TOKENS = 1 << 17
 # Limits the shards in use at once: a large batch has ranges of more shards than may be open.
 _RANGES_AT_ONCE = 128
@@ -44,7 +44,7 @@ class _Shard(NamedTuple):
 
 
 class TokenSet(InstanceSet):
-    """Token files with the pairs of one sequence length, or with its single segments; missing ones are made.
+    """Token files with their pairs, or single segments, for one sequence length; missing pair files are made.
 
     Attributes:
       masker: draws the masks.
@@ -74,7 +74,7 @@ class TokenSet(InstanceSet):
             pairs = self._open_unverified(number).pairs
             sizes.append(pairs.num_instances)
             self._checksums.append(pairs.checksum)
-        self.copies = [list(of_copy) for of_copy in zip(*sizes)]
+        self.copies = [list(file_sizes) for file_sizes in zip(*sizes)]
         self._first_instances = np.cumsum(np.pad(np.array(self.copies, np.int64), [(0, 0), (1, 0)]), axis=1)
 
     @property
@@ -103,8 +103,8 @@ class TokenSet(InstanceSet):
     ) -> dict[str, np.ndarray]:
         num_tokens = self.schema.sequence_length * sum(part.num_records for part in ranges)
         num_blocks = max(-(-num_tokens // _BLOCK_TOKENS), -(-len(ranges) // _RANGES_AT_ONCE))
-        size = -(-len(ranges) // num_blocks)
-        blocks = [self._make(ranges[start : start + size], mask_seed) for start in range(0, len(ranges), size)]
+        step = -(-len(ranges) // num_blocks)
+        blocks = [self._make_block(ranges[start : start + step], mask_seed) for start in range(0, len(ranges), step)]
         types = {"int64": np.int32, "float32": np.float32}
         return {
             name: np.concatenate([block[name] for block in blocks], dtype=types[kind], casting="same_kind").reshape(
@@ -113,14 +113,15 @@ class TokenSet(InstanceSet):
             for name, kind, size in self.schema.fields
         }
 
-    def _make(self, ranges: Sequence[RecordRange], mask_seed: int) -> dict[str, np.ndarray]:
+    def _make_block(self, ranges: Sequence[RecordRange], mask_seed: int) -> dict[str, np.ndarray]:
+        """The features [N, ...] of the ranges' instances, assembled and masked."""
         tokens, pairs = self._read_tokens(ranges, self._pairs(ranges))
-        numbers = [
+        epochs_and_numbers = [
             (part.epoch, self._first_instances[part.epoch % len(self.copies), part.file] + part.first, part.num_records)
             for part in ranges
         ]
-        numbers_Rx3 = np.array(numbers, np.int64)
-        return self.masker.instances(tokens, pairs, self.schema.sequence_length, seed=mask_seed, ranges=numbers_Rx3)
+        ranges_Rx3 = np.array(epochs_and_numbers, np.int64)
+        return self.masker.instances(tokens, pairs, self.schema.sequence_length, seed=mask_seed, ranges=ranges_Rx3)
 
     def _pairs(self, ranges: Sequence[RecordRange]) -> Pairs:
         num_copies = len(self.copies)
@@ -130,12 +131,12 @@ class TokenSet(InstanceSet):
         return decode_pairs(b"".join(rows))
 
     def _read_tokens(self, ranges: Sequence[RecordRange], pairs: Pairs) -> tuple[np.ndarray, Pairs]:
-        """The tokens of the pairs, concatenated, and the pairs as ranges of these."""
-        numbers, number_of = np.unique([part.file for part in ranges], return_inverse=True)
-        file_of_pair = np.repeat(number_of, [part.num_records for part in ranges])
+        """The tokens of the pairs, concatenated, and the pairs as ranges of these tokens."""
+        file_numbers, file_of_range = np.unique([part.file for part in ranges], return_inverse=True)
+        file_of_pair = np.repeat(file_of_range, [part.num_records for part in ranges])
         starts = np.concatenate([pairs.a_start, pairs.b_start])
         sizes = np.concatenate([pairs.a_end - pairs.a_start, pairs.b_end - pairs.b_start])
-        files = [self._open(number).tokens for number in numbers.tolist()]
+        files = [self._open(number).tokens for number in file_numbers.tolist()]
         tokens = read_tokens(files, np.tile(file_of_pair, 2), starts, sizes)
         ends = np.cumsum(sizes)
         (a_start, b_start), (a_end, b_end) = np.split(ends - sizes, 2), np.split(ends, 2)

@@ -122,7 +122,7 @@ def test_natural_order_of_shards(tmp_path):
         ("nowhere/*.tfrecord", "names no record or token file"),
         (",", "',' names no file; give paths"),
         ("{0}/training,{0}/training", "twice"),
-        ("{0}", "names no record or token file; name the folder training in it"),
+        ("{0}", "names no record or token file; name the folder 'training' in it"),
         ("{0}/training,{1}/training", r"--input_files names records \(.*tfrecord\) and token files \(.*tokens\)"),
         ("{1}/training,{1}/test", "are of two splits"),
     ],
@@ -132,8 +132,8 @@ def test_what_is_no_set_of_shards_is_refused(dataset, token_dataset, patterns, w
 
 
 def test_records_that_do_not_fit_are_refused(dataset):
-    refused("--max_seq_length=128.*--max_seq_length=16 alone", open_dataset, dataset, schema=RecordSchema(128, 3))
-    refused("--max_predictions_per_seq=20.*=3 alone", open_dataset, dataset, schema=RecordSchema(16, 20))
+    refused("--max_seq_length=128.*--max_seq_length=16 fits", open_dataset, dataset, schema=RecordSchema(128, 3))
+    refused("--max_predictions_per_seq=20.*=3 fits", open_dataset, dataset, schema=RecordSchema(16, 20))
     arguments = str(dataset / "training"), "input_files", 16, MaskingRules(0.15, 3, True)
     refused("--whole_word_masking=True: .* --input_files=.* masked when", open_instances, *arguments)
     records = open_dataset(dataset)
@@ -346,7 +346,7 @@ def test_packing_goes_by_the_lengths_in_the_indexes(tmp_path):
     assert records.fingerprint() != records.fingerprint(with_lengths=True)
     right = load_index(folder / "training" / "x_training_0.tfrecord")
     write_index(folder / "training" / "x_training_0.tfrecord", right.offsets(), right.lengths() // 2)
-    refused("of a row's 40 places for tokens, .*index beside them says", updates, folder, 1, True)
+    refused("of a row's 40 positions for tokens, .*index beside them says", updates, folder, 1, True)
 
 
 def test_records_of_unknown_rules_get_room_for_all_their_masks(tmp_path):
@@ -354,7 +354,7 @@ def test_records_of_unknown_rules_get_room_for_all_their_masks(tmp_path):
     assert open_dataset(folder, schema=ROOMY).predictions_per_packed_row == 9
     write_manifest(folder, "records", {"masked_lm_prob": 0.05})
     assert open_dataset(folder, schema=ROOMY).predictions_per_packed_row == 4
-    refused("of a row's 4 places .*than masked_lm_prob in manifest.json", updates, folder, 1, True)
+    refused("of a row's 4 positions .*than masked_lm_prob in manifest.json", updates, folder, 1, True)
     (folder / "manifest.json").unlink()
     assert open_dataset(folder, schema=ROOMY).predictions_per_packed_row == 9
     updates(folder, 1, True)

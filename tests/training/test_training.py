@@ -225,7 +225,7 @@ def test_one_process_finishes_the_update_in_which_a_signal_comes_and_no_more(dat
 def test_mistakes_are_one_line_and_exit_2(dataset, tmp_path):
     mistakes = [
         (dict(input_files="nowhere"), "names no record or token file"),
-        (dict(max_seq_length=128), "--max_seq_length=16 alone"),
+        (dict(max_seq_length=128), "--max_seq_length=16 fits"),
         (dict(bert_config_file=None), "give either --bert_config_file or --bert_model"),
         (dict(bert_config_file="none.json"), "No such file"),
         (dict(num_train_steps=None), "--num_train_steps is required"),
