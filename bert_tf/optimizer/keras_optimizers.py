@@ -2,7 +2,7 @@
 
 NVLAMB is LAMB (arXiv 1904.00962) as in NVIDIA's BERT recipe: the global gradient norm is clipped to 1
 once, moments are bias-corrected by the number of updates applied, epsilon is added outside the root,
-decay is added before the trust ratio, the ratio is not clamped, and biases and LayerNorm parameters,
+decay is added before the trust ratio is computed, the ratio is not clamped, and biases and LayerNorm parameters,
 which do not decay, also have a trust ratio (but not with `adapt_excluded=False`, as in apex and MLPerf).
 AdamW is Google's BERT Adam: no bias correction, decoupled decay; `bias_correction=True` gives the Adam
 of Keras and of NVIDIA's TF2 recipe, which add epsilon to the root of the uncorrected second moment. LARS
@@ -55,7 +55,7 @@ class _BertOptimizer(keras.optimizers.Optimizer):
 
     # The slot variables of each variable, by the last part of their names in checkpoints.
     slot_names: tuple[str, ...] = ()
-    # Attributes that are arguments of the subclass, for Keras' configuration.
+    # The subclass's arguments, stored in attributes of the same names, for Keras' configuration.
     config_names: tuple[str, ...] = ()
 
     def __init__(
@@ -161,8 +161,8 @@ class _BertOptimizer(keras.optimizers.Optimizer):
         step: Any,
         is_finite: tf.Tensor,
     ) -> tf.Tensor:
-        """Updates variables of one kernel, see `apply_update` -> float32 [number of variables, 3]."""
-        # Unwraps the tuples, which Keras wraps.
+        """Updates variables that share a kernel -> float32 [number of variables, 3], see `apply_update`."""
+        # As plain tuples: Keras wraps those that are stored in attributes.
         slots = [(*self._slots[self._index_dict[self._var_key(variable)]],) for variable in variables]
         key = self._kernel_key(variables[0])
         if key not in self._kernels:
@@ -174,7 +174,7 @@ class _BertOptimizer(keras.optimizers.Optimizer):
         update = self._make_kernel(excluded)
 
         def update_group(variables, slots, gradients, *scalars):
-            return tf.stack([update(*each, *scalars) for each in zip(variables, slots, gradients)])
+            return tf.stack([update(*arguments, *scalars) for arguments in zip(variables, slots, gradients)])
 
         return for_groups(update_group, self.compiled)
 
@@ -195,7 +195,7 @@ def _scaled_gradient(g: tf.Tensor, multiplier: tf.Tensor, is_finite: tf.Tensor) 
 
 
 class _MomentsOptimizer(_BertOptimizer):
-    """Base class of optimizers that keep running means of the gradient and of its square. Arguments: as of Adam.
+    """Base class of optimizers that keep running means of the gradient and of its square. Arguments as in Adam.
 
     Raises:
       ValueError: a beta is not within (0, 1), or epsilon is negative.
@@ -213,7 +213,7 @@ class _MomentsOptimizer(_BertOptimizer):
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
 
     def _variant(self, excluded: bool) -> tuple[str, bool]:
-        """The `bias_correction` of `AdamRule`, and whether the variable has a trust ratio."""
+        """The `bias_correction` of `adam_direction`, and whether the variable has a trust ratio."""
         raise NotImplementedError
 
     def _make_kernel(self, excluded: bool) -> Callable[..., tf.Tensor]:
@@ -331,7 +331,7 @@ def make_optimizer(
     decay_start: int = 0,
     **options: Any,
 ) -> _BertOptimizer:
-    """Makes an optimizer of `OPTIMIZERS` with its schedule; `options` go to the optimizer.
+    """Makes the optimizer that `OPTIMIZERS` lists under this type, with its schedule; `options` go to the optimizer.
 
     `decay_start`: see `WarmupPolynomialDecay`.
     """

@@ -30,7 +30,7 @@ class LossScale:
         return [getattr(self, name) for name in self._STATE]
 
     def update(self, is_finite: tf.Tensor) -> None:
-        """Records whether an update was finite, a bool scalar, without waiting for the device."""
+        """Records whether an update was finite (bool scalar), and adapts the scale. Does not wait for the device."""
         applied = tf.cast(is_finite, tf.int64)
         self.consecutive_skips.assign((self.consecutive_skips + 1) * (1 - applied))
         if not self.enabled:

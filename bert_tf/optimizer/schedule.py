@@ -20,8 +20,8 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up, then peak * ((total - t) / (total - decay_start))^power; t is the number of updates applied.
 
     If the decay is counted from update 0, the rate drops at the end of the warm-up to the peak times
-    (1 - warmup/total)^power; that is the published recipe. Counted from the end of the warm-up, it does not drop; from
-    a later update on, it stays at its peak until there (a trapezoid). From `total_steps` on the rate is 0.
+    (1 - warmup/total)^power; that is the published recipe. Counted from the end of the warm-up, it does not drop;
+    counted from a later update, it stays at its peak until then (a trapezoid). From `total_steps` on the rate is 0.
 
     Args:
       peak_learning_rate: the rate at the end of the warm-up.
@@ -55,7 +55,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         with tf.name_scope(self.name):
             step = tf.cast(step, tf.float32)
             warming = step / max(self.warmup_steps, 1)
-            start = min(self.decay_start, self.total_steps - 1)  # a decay takes a step, or all before it would be 0
+            start = min(self.decay_start, self.total_steps - 1)  # at least one step of decay, or `left` would be 0 / 0
             left = tf.maximum(self.total_steps - tf.maximum(step, start), 0.0) / (self.total_steps - start)
             return self.peak_learning_rate * tf.where(step < self.warmup_steps, warming, left**self.power)
 

@@ -25,16 +25,16 @@ def excluded_from_weight_decay(name: str) -> bool:
 def gradient_norms(gradients: Sequence[tf.Tensor], compiled: bool = True) -> tuple[tf.Tensor, tf.Tensor]:
     """Global Euclidean norm of the V `gradients`, scalar, and the norm of each, [V]. Squares are summed in float32.
 
-    On a GPU by XLA, if `compiled` (`groups`).
+    On a GPU XLA compiles this, if `compiled` (see `groups`).
 
-    tf.add_n is not used: its order depends on which of its inputs other operations have finished with.
+    tf.add_n is not used: the order in which it adds depends on which inputs no other operation still needs.
     """
-    half_squares = for_groups(_half_squares, compiled)
-    halves_V = call_in_groups(
+    stack_half_squares = for_groups(_half_squares, compiled)
+    half_squares_V = call_in_groups(
         [(tuple(gradient.shape), gradient.dtype) for gradient in gradients],
-        lambda numbers: half_squares([gradients[number] for number in numbers]),
+        lambda numbers: stack_half_squares([gradients[number] for number in numbers]),
     )
-    return tf.sqrt(2.0 * tf.reduce_sum(halves_V)), tf.sqrt(2.0 * halves_V)
+    return tf.sqrt(2.0 * tf.reduce_sum(half_squares_V)), tf.sqrt(2.0 * half_squares_V)
 
 
 def _half_squares(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -76,7 +76,7 @@ def adam_direction(
     weight_decay: float,
     bias_correction: str,
 ) -> tuple[tf.Tensor, ...]:
-    """The direction of LAMB and Adam, which times rate and trust ratio is subtracted from w, and the two new moments.
+    """The direction of LAMB and Adam, and the two new moments. Rate * trust ratio * direction is subtracted from w.
 
     Args:
       w, moments, g: weights, first and second moment, clipped gradient, all of one shape.
@@ -85,7 +85,7 @@ def adam_direction(
       beta_1, beta_2, epsilon: as in Adam; epsilon is added to the root of the second moment.
       weight_decay: 0 for variables that do not decay.
       bias_correction: "moments": both moments are corrected and epsilon is added to the root of the corrected
-        one, as in the papers. "rate": epsilon is added to the root of the uncorrected one, and the quotient is
+        second, as in the papers. "rate": epsilon is added to the root of the uncorrected one, and the quotient is
         multiplied by sqrt(1-b2^t)/(1-b1^t), as in the Adam of Keras and so of NVIDIA's TF2 recipe: where
         gradients are as small as epsilon, early updates are smaller. "none": Google's BERT Adam, whose first
         updates are up to (1-b1)/sqrt(1-b2) = 3.2 times as large; the warm-up has to compensate.
