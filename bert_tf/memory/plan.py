@@ -1,6 +1,6 @@
 """Predicts how much device memory a training needs, by model, micro-batch, precision and recomputation.
 
-The count follows the code that runs: what `blocks` keeps for the backward pass, what `training.step`
+The count follows the code that runs: what the scope's backend keeps for the backward pass, what `training.step`
 sums, what `optimizer` writes. Where TensorFlow or XLA decides the order of work, a measured constant
 is used; benchmarks/memory.py compares the prediction with what TensorFlow's allocator really handed
 out, and docs/training.md says how far off it is. The number of micro-batches in an update does not
@@ -40,7 +40,7 @@ class Device(NamedTuple):
 
 
 def find_device(gpu_memory_gib: float | None, num_ranks: int) -> Device:
-    """A rank's memory: as given, else that of the smallest GPU that may be used, else its share of the free memory."""
+    """A rank's memory: `gpu_memory_gib`, else that of the smallest usable GPU, else a share of the free memory."""
     if gpu_memory_gib is not None:
         return Device(gpu_memory_gib * GIB, "--gpu_memory_gib")
     if memories := gpu_memories():
@@ -48,26 +48,26 @@ def find_device(gpu_memory_gib: float | None, num_ranks: int) -> Device:
     return Device(free_memory() / num_ranks, f"free memory of this machine, for {num_ranks} rank(s)")
 
 
-class _Part(NamedTuple):
+class _Amount(NamedTuple):
     """What is kept for each element of a shape."""
 
-    elements: float  # of the compute type
-    more: float = 0.0  # bytes
+    values: float  # in the compute type
+    extra_bytes: float = 0.0
 
     def bytes(self, size: int) -> float:
-        """`size`: that of the compute type."""
-        return self.elements * size + self.more
+        """`size`: bytes of a value in the compute type."""
+        return self.values * size + self.extra_bytes
 
 
-class _Kept(NamedTuple):
-    """What is kept in a scope."""
+class _Footprint(NamedTuple):
+    """What is kept in memory in an XLA scope."""
 
-    rows: _Part  # by a layer for its backward pass, of R*H, besides 2 elements of each of R*I
-    keys: _Part  # what of `rows` is for keys and values
-    scores: _Part  # by a layer, of B*N*S*S
-    logits: _Part  # by the head and its gradient, of B*P*V
-    working_bytes: float  # while a recomputed layer is differentiated, of R*H
-    optimizer_copies: float  # of the largest variable, while it is updated
+    rows: _Amount  # by a layer for its backward pass, per element of R*H; besides, 2 values per element of R*I
+    keys: _Amount  # the part of `rows` that is for keys and values
+    scores: _Amount  # by a layer, per element of B*N*S*S
+    logits: _Amount  # by the head and its gradient, per element of B*P*V
+    working_bytes: float  # per element of R*H, while a recomputed layer is differentiated
+    optimizer_copies: float  # copies of the largest variable, while it is updated
     # Short-lived tensors take more than their size if the allocator hands out a block for each, of up to twice
     # the requested size. XLA requests all memory of a step at once.
     fragmentation: float
@@ -76,17 +76,21 @@ class _Kept(NamedTuple):
 # In "blocks" a layer keeps the tensors that pass between matmuls and blocks, and two dropout masks of a byte per
 # element; of the attention scores it keeps the float32 softmax, the softmax after dropout, and the dropout mask. The
 # plain graph keeps every intermediate value of the blocks. In "step" XLA's program for GPUs keeps query, key, value,
-# context, the arguments and results of both LayerNorms, and an eighth of a byte per element for each dropout; and the
-# scores and the softmax after dropout, or with kernels of our own none of them.
-_BLOCKS = _Kept(_Part(12, 2), _Part(4), _Part(1, 5), _Part(2, 20), 60, optimizer_copies=3, fragmentation=1.1)
-_STEP = _Kept(_Part(8, 0.25), _Part(2), _Part(2, 0.125), _Part(2, 3), 0, optimizer_copies=3, fragmentation=1.0)
-_KEPT = {
+# context, the arguments and results of both LayerNorms, and an eighth of a byte per element for each dropout; besides,
+# the scores and the softmax after dropout, but neither of these with kernels of our own.
+_BLOCKS = _Footprint(
+    _Amount(12, 2), _Amount(4), _Amount(1, 5), _Amount(2, 20), 60, optimizer_copies=3, fragmentation=1.1
+)
+_STEP = _Footprint(
+    _Amount(8, 0.25), _Amount(2), _Amount(2, 0.125), _Amount(2, 3), 0, optimizer_copies=3, fragmentation=1.0
+)
+_FOOTPRINTS = {
     "blocks": _BLOCKS,
-    "off": _BLOCKS._replace(rows=_Part(12, 88), logits=_Part(1, 9), optimizer_copies=10),
+    "off": _BLOCKS._replace(rows=_Amount(12, 88), logits=_Amount(1, 9), optimizer_copies=10),
     "step": _STEP,
 }
-_KEPT_WITH_KERNELS = _STEP._replace(scores=_Part(0, 0.125), logits=_Part(2))
-# What TensorFlow's allocator handed out besides in scope "step", at most, of 16 programs on an H200
+_STEP_WITH_KERNELS = _STEP._replace(scores=_Amount(0, 0.125), logits=_Amount(2))
+# The most that TensorFlow's allocator handed out beyond this in scope "step", over 16 programs on an H200
 # (benchmarks/results/records/gpu_h200.md).
 STEP_WORKSPACE = 0.3 * GIB
 
@@ -105,7 +109,7 @@ class Workload:
     num_ranks: int = 1
     classifies: bool = False  # with 0 predictions: a classifier after the pooler instead of the head for spans
     no_next_sentence: bool = False  # with predictions: neither a pooler nor the head for the next sentence
-    num_choices: int = 1  # sequences that make up a row of a micro-batch
+    num_choices: int = 1  # sequences in each row of a micro-batch
     num_at_once: int = 1  # micro-batches in memory at the same time
     num_moments: int = 2  # values that the optimizer keeps for each weight
     has_kernels: bool = False  # whether the GPU can run kernels of our own, in scope "step"
@@ -114,7 +118,7 @@ class Workload:
     def from_config(
         cls, config: TrainingConfig, options: ProgramOptions, bert_config: BertConfig, **task: Any
     ) -> Workload:
-        """What a training with these settings takes, whose XLA scope is known; `task`: what its task knows of it."""
+        """The workload of a training with these settings, whose XLA scope is resolved; `task`: its task's fields."""
         return cls(
             bert_config,
             scope=config.xla_scope,
@@ -160,8 +164,8 @@ class Workload:
     @property
     def uses_kernels(self) -> bool:
         """Whether attention is computed by a kernel of our own (`kernels.fused_attention`)."""
-        fits_them = can_attend(self.bert_config.head_size, self.sequence_length)
-        return self.has_kernels and self.scope == "step" and self.compute_bytes == 2 and fits_them
+        is_supported = can_attend(self.bert_config.head_size, self.sequence_length)
+        return self.has_kernels and self.scope == "step" and self.compute_bytes == 2 and is_supported
 
     @property
     def compute_bytes(self) -> int:
@@ -177,8 +181,8 @@ def micro_batches_at_once(scope: str, for_gpu: bool = False) -> int:
 
     if scope == "step" or for_gpu or tf.config.get_visible_devices("GPU"):
         return 1
-    given = os.environ.get("TF_NUM_INTEROP_THREADS", "")
-    return min(2, int(given) if given.isdecimal() and int(given) else count_cores())
+    threads = os.environ.get("TF_NUM_INTEROP_THREADS", "")
+    return min(2, int(threads) if threads.isdecimal() and int(threads) else count_cores())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,42 +202,43 @@ class Memory:
 
 def predict(work: Workload) -> Memory:
     """The device memory that `work` takes, without the program itself (`PROGRAM`)."""
-    config, size, without_kernels = work.bert_config, work.compute_bytes, _KEPT[work.scope]
-    kept = _KEPT_WITH_KERNELS if work.uses_kernels else without_kernels
+    config, size, without_kernels = work.bert_config, work.compute_bytes, _FOOTPRINTS[work.scope]
+    footprint = _STEP_WITH_KERNELS if work.uses_kernels else without_kernels
     parameters = FLOAT * work.num_parameters
     table = FLOAT * config.padded_vocab_size * config.hidden_size
-    # Elements of R*H and of B*N*S*S.
+    # `rows` and `scores` are numbers of elements: of R*H and of B*N*S*S.
     num_rows = work.micro_batch_size * work.num_choices * work.num_at_once
     rows = num_rows * work.sequence_length * config.hidden_size
     scores = num_rows * config.num_attention_heads * work.sequence_length**2
 
-    layer_without_scores = rows * (kept.rows.bytes(size) + 2 * config.intermediate_size / config.hidden_size * size)
-    layer = layer_without_scores + scores * kept.scores.bytes(size)
-    # Kernels of our own compute all queries, and so not those of the last layer.
+    wide_bytes = 2 * config.intermediate_size / config.hidden_size * size
+    layer_without_scores = rows * (footprint.rows.bytes(size) + wide_bytes)
+    layer = layer_without_scores + scores * footprint.scores.bytes(size)
+    # Kernels of our own compute all queries of a row, so the last layer, which computes only some, goes without.
     last = layer_without_scores + scores * without_kernels.scores.bytes(size)
-    last = work.last_layer_share * last + (1 - work.last_layer_share) * rows * kept.keys.bytes(size)
+    last = work.last_layer_share * last + (1 - work.last_layer_share) * rows * footprint.keys.bytes(size)
     layers = config.num_hidden_layers * rows * size if work.recompute else (config.num_hidden_layers - 1) * layer + last
     num_words = num_rows * work.num_predictions
-    of_logits = (without_kernels if num_words % LOSS_UNIT else kept).logits.bytes(size)
-    logits = num_words * config.padded_vocab_size * of_logits
-    table_of_head = table if work.num_predictions else 0
+    bytes_per_logit = (without_kernels if num_words % LOSS_UNIT else footprint).logits.bytes(size)
+    logits = num_words * config.padded_vocab_size * bytes_per_logit
+    head_table = table if work.num_predictions else 0
     # Weights in the compute type are kept for the whole update.
     casts = 0 if size == FLOAT or work.recompute else parameters / FLOAT * size
-    # Outside XLA the layers' gradients were observed to be kept until the end, and only then added to the sums.
-    waiting = 0 if work.scope == "step" else FLOAT * work.num_layer_parameters
-    again = layer + kept.working_bytes * rows + waiting if work.recompute else 0
+    # Except in "step", the layers' gradients were seen to be kept until the end, and only then added to the sums.
+    pending = 0 if work.scope == "step" else FLOAT * work.num_layer_parameters
+    recomputed = layer + footprint.working_bytes * rows + pending if work.recompute else 0
     # The backward pass: first the head's, then that of each layer, and the word table's last.
-    of_head, of_layers = layers + casts + table_of_head + logits, layers + casts + table_of_head + again
-    of_table = casts + table + max((TABLE_COPIES - 1) * table, waiting)
+    head_peak, layers_peak = layers + casts + head_table + logits, layers + casts + head_table + recomputed
+    table_peak = casts + table + max((TABLE_COPIES - 1) * table, pending)
     # In "step" the sum of the embeddings is kept in float32.
-    beside = FLOAT * rows + STEP_WORKSPACE if work.scope == "step" else 0
-    passing = kept.fragmentation * max(of_head, of_layers, of_table) + beside
+    step_extra = FLOAT * rows + STEP_WORKSPACE if work.scope == "step" else 0
+    backward_peak = footprint.fragmentation * max(head_peak, layers_peak, table_peak) + step_extra
 
-    # The means besides the sums, and one bucket that is being sent. The reduced bucket is split without a copy.
+    # The all-reduced means besides the sums, and one bucket being sent; splitting a reduced bucket makes no copy.
     reduced = parameters + min(max(BUCKET_BYTES, table), parameters) if work.num_ranks > 1 else 0
-    applying = kept.optimizer_copies * table + reduced
-    activations = min(layers, passing)
-    moments, workspace = work.num_moments * parameters, max(passing, applying) - activations
+    update_peak = footprint.optimizer_copies * table + reduced
+    activations = min(layers, backward_peak)
+    moments, workspace = work.num_moments * parameters, max(backward_peak, update_peak) - activations
     return Memory(parameters, parameters, moments, activations, workspace)
 
 
@@ -256,7 +261,7 @@ def fits(work: Workload, limit: float) -> bool:
 
 def plan(work: Workload, device: Device) -> list[str]:
     """The table that ``--plan`` prints."""
-    config, fixed = work.bert_config, predict(work)
+    config, memory = work.bert_config, predict(work)
     task = "classifying" if work.classifies else "finding spans"
     if work.num_predictions:
         task = f"{work.num_predictions} predictions, pre-training"
@@ -270,7 +275,7 @@ def plan(work: Workload, device: Device) -> list[str]:
         "",
         "whatever the micro-batch, GiB:",
     ]
-    for name, size in (("parameters", fixed.weights), ("gradients", fixed.gradients), ("moments", fixed.moments)):
+    for name, size in (("parameters", memory.weights), ("gradients", memory.gradients), ("moments", memory.moments)):
         lines.append(f"  {name:<15}{size / GIB:8.2f}")
     variants = {
         f"{name}{', recompute' if recompute else ''}": dataclasses.replace(
@@ -292,8 +297,8 @@ def plan(work: Workload, device: Device) -> list[str]:
         planned = [predict(dataclasses.replace(variant, micro_batch_size=size)) for variant in variants.values()]
         lines.append(f"{size:>11}" + "".join(_cell(memory, device.memory) for memory in planned))
         any_fits, size = "*" in lines[-1], 2 * size
-    end = " beyond that of the two micro-batches computed at the same time" if work.num_at_once > 1 else ""
-    return [*lines, "", f"16 bit: fp16 or bf16; tf32 takes as much as fp32. Accumulation takes no memory{end}."]
+    exception = " beyond that of the two micro-batches computed at the same time" if work.num_at_once > 1 else ""
+    return [*lines, "", f"16 bit: fp16 or bf16; tf32 takes as much as fp32. Accumulation takes no memory{exception}."]
 
 
 def _cell(memory: Memory, limit: float) -> str:

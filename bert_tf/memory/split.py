@@ -1,7 +1,7 @@
-"""How the global batch is split into micro-batches that fit into memory: by the plan, halved where that was wrong.
+"""How the global batch is split into micro-batches that fit into memory: as planned, then halved if memory runs out.
 
-`config` here is what was typed of a training's settings, `options` the program's others. An update does not depend on
-the split, so it may change from one update to the next.
+`config` holds a training's settings as the user gave them, `options` the program's others. An update's result does not
+depend on the split, so the split may change from one update to the next.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bert_tf.memory.plan import Workload, find_device, fits, largest_micro_batch
 from bert_tf.settings.programs import ProgramOptions
 from bert_tf.settings.training import AUTO, BatchSplit, Config
 
-Describe = Callable[[Any], Workload]  # what a training with such settings takes; its split does not matter
+Describe = Callable[[Any], Workload]  # the workload of a training with these settings; its batch split does not matter
 
 # In the first updates, which include compilation, a micro-batch that does not fit is halved; after them all memory has
 # been allocated.
@@ -26,7 +26,7 @@ TRIAL_UPDATES = 3
 
 
 def with_scope(config: Config, options: ProgramOptions) -> Config:
-    """The settings with the XLA scope that `choose_scope` chooses for them here."""
+    """The settings with the XLA scope that `choose_scope` chooses for them on this machine."""
     from bert_tf.model.backends import choose_scope  # imports TensorFlow, which the launchers do without
 
     scope = choose_scope(options.enable_xla, config.xla_scope, config.recompute, options.plans_for_gpu)
@@ -40,12 +40,12 @@ def show_plan(config: Config, options: ProgramOptions, describe: Describe) -> st
 
 
 def settle(config: Config, options: ProgramOptions, describe: Describe, workers: Any) -> Config:
-    """The settings with which these ranks train, in the batch split that --train_batch_size asks for: a number, or
-    "auto" with a global batch to be split.
+    """The settings with which these ranks train, with their scope and batch split resolved: --train_batch_size is a
+    number, or "auto" to split the global batch.
 
     Args:
-      describe: returns the training that must fit.
-      workers: the ranks, from `ranks.workers`. The smallest of the micro-batches that they find is used.
+      describe: returns the workload that must fit.
+      workers: the ranks, from `ranks.workers`. All use the smallest of the micro-batches that fit on them.
 
     Raises:
       UserError: the settings contradict each other, or the ranks cannot share the global batch.
@@ -69,8 +69,8 @@ def settle(config: Config, options: ProgramOptions, describe: Describe, workers:
     smallest = int(workers.gather(np.array([largest_micro_batch(describe(config), limit, num_rows)])).min())
     split = BatchSplit(smallest, num_rows // smallest, workers.size)
     if workers.is_chief:
-        of_split = split_into(describe(config), split.micro_batch_size, split.num_accumulation_steps)
-        verdict = "fit" if fits(of_split, limit) else "do not fit, and there are no smaller ones"
+        workload = split_into(describe(config), split.micro_batch_size, split.num_accumulation_steps)
+        verdict = "fit" if fits(workload, limit) else "do not fit, and there are no smaller ones"
         print(
             f"--train_batch_size={AUTO}: by the plan {split.num_accumulation_steps} micro-batch(es) of "
             f"{split.micro_batch_size} on each rank {verdict}",
@@ -87,7 +87,7 @@ def halve(split: BatchSplit) -> BatchSplit:
 
 
 class OutOfMemoryError(UserError):
-    """What is raised if no smaller micro-batch is tried or possible."""
+    """Out of memory, and no smaller micro-batch is possible or will be tried."""
 
     def __init__(self, micro_batch_size: int, error: Exception):
         super().__init__(
@@ -99,8 +99,8 @@ class OutOfMemoryError(UserError):
 
 @contextlib.contextmanager
 def naming_the_batch(flag: str, size: int) -> Iterator[None]:
-    """For computing without training, in batches of a size that a flag gives: raises `UserError` if memory is short."""
-    from bert_tf.base.tensorflow import tf  # as above
+    """Turns running out of memory into a `UserError` that names the flag of the batch size; for all but training."""
+    from bert_tf.base.tensorflow import tf  # imported late, as in `with_scope`
 
     try:
         yield
