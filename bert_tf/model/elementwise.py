@@ -1,4 +1,4 @@
-"""The formulas between the matmuls, in float32. Backends decide how they are compiled and in which type results are.
+"""The formulas between the matmuls, in float32. Backends decide how they are compiled, and the types of their results.
 
 Shape letters: B batch, S sequence, H hidden, N heads, D head size, R = B*S rows, C classes.
 """
@@ -24,7 +24,7 @@ class Dropout(NamedTuple):
 
 
 def with_gradient(function: Callable, *inputs: Any) -> Any:
-    """function(*inputs), which gives its results and a function of their gradients; variables are read before."""
+    """The results of function(*inputs), which returns them and their gradient function; variables are read first."""
     return tf.custom_gradient(function)(*map(tf.convert_to_tensor, inputs))
 
 
@@ -76,7 +76,7 @@ def by_head(x_RxH: tf.Tensor, sequence_length: int, num_heads: int) -> tf.Tensor
 
 
 def hide_keys(visible: VisibleKeys) -> tf.Tensor:
-    """The term added to the scores."""
+    """The term that is added to the scores: 0 for keys that are seen, else `MASKED_SCORE`."""
     return (1.0 - visible.mask()) * MASKED_SCORE
 
 

@@ -47,12 +47,12 @@ class BertLayer(keras.layers.Layer):
     """Base class that names variables as Google does; Keras would prefix them with the layers' names."""
 
     def __init__(self, config: BertConfig, backend: Plain, seed: int, name: str):
-        # Whatever policy a program has set. Keras would cast bfloat16 inputs back to float32.
+        # Whatever policy a program has set. Autocast would cast bfloat16 inputs back to float32.
         super().__init__(name=name, dtype="float32", autocast=False)
         self.config, self.backend, self.seed = config, backend, seed
 
     def _weight(self, name: str, shape: list[int], num_zero_rows: int = 0) -> tf.Variable:
-        """A random matrix, and below it rows of zeros."""
+        """A random matrix of this shape, followed by rows of zeros."""
         initial = truncated_normal(self.seed, name, shape, self.config.initializer_range)
         initial = tf.pad(initial, [[0, num_zero_rows], [0, 0]])
         return self.add_weight(name=name, shape=initial.shape, initializer=lambda *_, **__: initial)
@@ -93,7 +93,7 @@ class Embeddings(BertLayer):
     def call(self, input_ids_BxS, segment_ids_BxS, position_ids_BxS=None, dropout: DropoutKey | None = None):
         config, length = self.config, input_ids_BxS.shape[1]
         word_BxSxH = tf.gather(self.word_embeddings, input_ids_BxS)
-        if config.type_vocab_size == 1:  # both texts are of it
+        if config.type_vocab_size == 1:  # both segments have the only type
             segment_ids_BxS = tf.zeros_like(segment_ids_BxS)
         segments_BxSxT = tf.one_hot(segment_ids_BxS, config.type_vocab_size)
         segment_BxSxH = self.backend.look_up_segments(segments_BxSxT, self.token_type_embeddings)
@@ -101,8 +101,8 @@ class Embeddings(BertLayer):
             position = self.position_embeddings[:length]
         else:
             position = tf.gather(self.position_embeddings, position_ids_BxS)
-        kept = self.backend.dropout(dropout, 0, config.hidden_dropout_prob, word_BxSxH.shape)
-        return self.backend.embedding_norm(word_BxSxH, position, segment_BxSxH, *self.norm, config.layer_norm_eps, kept)
+        drop = self.backend.dropout(dropout, 0, config.hidden_dropout_prob, word_BxSxH.shape)
+        return self.backend.embedding_norm(word_BxSxH, position, segment_BxSxH, *self.norm, config.layer_norm_eps, drop)
 
 
 class _LayerWeights(NamedTuple):
@@ -121,8 +121,8 @@ class _LayerWeights(NamedTuple):
 class EncoderLayer(BertLayer):
     """One post-norm transformer layer: self-attention, then the feed-forward part. [R, H] -> [R, H].
 
-    call(x_RxH, visible, dropout, positions_BxP): `visible` are `VisibleKeys`. With positions, only the results at
-    these are computed, [B*P, H], with the same sums and dropouts as without.
+    call(x_RxH, visible, dropout, positions_BxP): `visible` is a `VisibleKeys`. With positions, only the results at
+    these are computed, [B*P, H], by the same sums and with the same dropouts as without.
     """
 
     def __init__(self, config: BertConfig, backend: Plain, seed: int, *, index: int, weight_copies: WeightCopies):
@@ -159,13 +159,13 @@ class EncoderLayer(BertLayer):
             )
             visible = visible.to_queries(positions_BxP)
 
-        def keep(site: int, rate: float, *shape: int) -> Dropout | None:
+        def make_dropout(site: int, rate: float, *shape: int) -> Dropout | None:
             return backend.dropout(dropout, self.first_site + site, rate, [num_rows, *shape], positions_BxP)
 
         def add_and_norm(x_RxI: tf.Tensor, dense: Dense, residual_RxH: tf.Tensor, norm: Norm, site: int) -> tf.Tensor:
-            kept = keep(site, config.hidden_dropout_prob, sequence_length, config.hidden_size)
+            drop = make_dropout(site, config.hidden_dropout_prob, sequence_length, config.hidden_size)
             projected, epsilon = self._project(x_RxI, dense), config.layer_norm_eps
-            return backend.residual_norm(*projected, residual_RxH, *norm, epsilon, num_results, kept)
+            return backend.residual_norm(*projected, residual_RxH, *norm, epsilon, num_results, drop)
 
         num_heads, rate = config.num_attention_heads, config.attention_probs_dropout_prob
         context_RxH = backend.attention(
@@ -175,7 +175,7 @@ class EncoderLayer(BertLayer):
                 self._project(value_RxH, weights.value),
             ],
             visible,
-            keep(0, rate, num_heads, sequence_length, sequence_length),
+            make_dropout(0, rate, num_heads, sequence_length, sequence_length),
             num_heads,
             num_results,
         )
@@ -213,8 +213,8 @@ class BertEncoder(keras.Model):
       config: the encoder's shape.
       backend: how it computes, from `backends.make_backend`; by default as a plain graph, in float32.
       seed: the initial weights are a function of the seed and of each variable's name.
-      has_pooler: without one, only the states can be asked for.
-      name: Keras' name of the model, which no variable has.
+      has_pooler: without a pooler only `states_at` and `hidden_states` can be called.
+      name: Keras' name of the model; the variables' names do not contain it.
     """
 
     def __init__(
@@ -239,12 +239,12 @@ class BertEncoder(keras.Model):
         self.built = True  # for Keras, which otherwise builds it from shapes alone
 
     def get_config(self) -> dict[str, Any]:
-        """By which Keras copies and loads it, as an encoder that computes in the default way, whatever its backend."""
+        """For Keras to copy and load the encoder; the new one has the default backend, whatever this one's is."""
         return {
             "name": self.name,
             "config": self.config.to_dict(),
             "has_pooler": hasattr(self, "pooler"),
-            "trainable": [each.trainable for each in (self, *self.layers)],
+            "trainable": [part.trainable for part in (self, *self.layers)],
         }
 
     @classmethod
@@ -269,13 +269,13 @@ class BertEncoder(keras.Model):
         self, features: Features, *positions_BxP: tf.Tensor, dropout: DropoutKey | None = None
     ) -> list[tf.Tensor]:
         """The last layer's outputs at these positions of each row, and only these: [B, P, H] for each [B, P]."""
-        counts = [each.shape[1] for each in positions_BxP]
+        counts = [positions.shape[1] for positions in positions_BxP]
         # int64, because TensorFlow concatenates int32 on the host, even on GPU machines.
-        columns = [tf.cast(each, tf.int64) for each in positions_BxP]
-        unused = -sum(counts) % _ROWS_AT_ONCE
-        columns.append(tf.zeros([tf.shape(columns[0])[0], unused], tf.int64))
+        columns = [tf.cast(positions, tf.int64) for positions in positions_BxP]
+        num_unused = -sum(counts) % _ROWS_AT_ONCE
+        columns.append(tf.zeros([tf.shape(columns[0])[0], num_unused], tf.int64))
         states_BxPxH = self.hidden_states(features, dropout, tf.concat(columns, axis=1))[-1]
-        return tf.split(states_BxPxH, [*counts, unused], axis=1)[:-1]
+        return tf.split(states_BxPxH, [*counts, num_unused], axis=1)[:-1]
 
     def hidden_states(
         self, features: Features, dropout: DropoutKey | None = None, positions_BxP: tf.Tensor | None = None

@@ -30,6 +30,7 @@ class MaskedLanguageModelHead(BertLayer):
         return tf.reshape(logits_RxV, [-1, masked_BxPxH.shape[1], self.config.vocab_size])
 
     def before_bias(self, masked_BxPxH, word_table_WxH) -> WordLogits:
+        """The logits without their bias."""
         backend, config = self.backend, self.config
         masked_RxH = tf.reshape(masked_BxPxH, [-1, config.hidden_size])
         projected, norm = self._project(masked_RxH, self.transform), (*self.norm, config.layer_norm_eps)
@@ -90,7 +91,7 @@ class MaskedWordModel(_TrainedModel):
         return self._outputs(features, dropout, self.masked_language_model)
 
     def before_bias(self, features: Features, dropout: DropoutKey | None = None):
-        """What `call` gives, but `WordLogits` in place of mlm_logits: for a loss, which adds the bias by itself."""
+        """As `call`, but with `WordLogits` in place of mlm_logits, for losses that add the bias themselves."""
         return self._outputs(features, dropout, self.masked_language_model.before_bias)
 
     def _outputs(self, features: Features, dropout: DropoutKey | None, word_head: Callable):
@@ -135,8 +136,8 @@ class _ClassifyingModel(_TrainedModel):
 
     def _drop(self, x: tf.Tensor, key: DropoutKey | None) -> tf.Tensor:
         """The dropout before the classifier."""
-        kept = self.backend.dropout(key, first_free_site(self.config), CLASSIFIER_DROPOUT, x.shape)
-        return self.backend.apply_dropout(x, kept)
+        dropout = self.backend.dropout(key, first_free_site(self.config), CLASSIFIER_DROPOUT, x.shape)
+        return self.backend.apply_dropout(x, dropout)
 
 
 class SpanModel(_ClassifyingModel):
@@ -175,10 +176,10 @@ class ClassifierModel(_ClassifyingModel):
 
 
 class ChoiceModel(ClassifierModel):
-    """Encoder with a score of each choice: features [B, N, S], of N choices a question -> scores float32 [B, N].
+    """Encoder with a score for each choice: features [B, N, S], N choices per question -> scores float32 [B, N].
 
-    Features [B, S], of single choices, give [B, 1]. The bias adds the same to all scores of a question, so that its
-    gradient is nothing but rounding errors, other ones in each split of a batch: it is not trained.
+    Features [B, S], of single choices, give [B, 1]. The bias is not trained: it adds the same to all scores of a
+    question, so its gradient would be mere rounding errors, which differ with the split of a batch.
     """
 
     scope, trains_bias = "cls/choice/", False

@@ -19,7 +19,7 @@ from bert_tf.model.backends.plain import Plain
 from bert_tf.model.randomness import DropoutKey
 from bert_tf.model.visibility import Features
 
-Sums = tuple[list[tf.Tensor], list[tf.Tensor]]  # the losses, and the metrics besides the losses: scalars
+Sums = tuple[list[tf.Tensor], list[tf.Tensor]]  # lists of scalars: the losses, and the other metrics
 
 
 class Objective:
@@ -43,7 +43,7 @@ class Objective:
         return np.array([np.sum(features[name]) for name in self.denominator_names], np.float32)
 
     def name_metrics(self, means_M: np.ndarray) -> dict[str, float]:
-        """Mean metrics under NVIDIA's names; of several losses also the sum."""
+        """Mean metrics under NVIDIA's names; with several losses also their sum."""
         metrics = dict(zip(self.metric_names, map(float, means_M)))
         losses = [value for name, value in metrics.items() if name.endswith("_loss")]
         return metrics if "total_loss" in metrics else {"total_loss": sum(losses), **metrics}
@@ -52,14 +52,14 @@ class Objective:
         self, model: keras.Model, features: Features, dropout: DropoutKey | None
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Loss sums float32 [K] and metric sums float32 [M] of one micro-batch."""
-        losses, others = self._sums(self._outputs(model, features, dropout), features, model.backend)
-        return tf.stack(losses), tf.stack([*losses, *others])
+        losses, metrics = self._sums(self._outputs(model, features, dropout), features, model.backend)
+        return tf.stack(losses), tf.stack([*losses, *metrics])
 
     def _outputs(self, model: keras.Model, features: Features, dropout: DropoutKey | None) -> Any:
         return model(features, dropout=dropout)
 
     def _sums(self, outputs: Any, features: Features, backend: Plain) -> Sums:
-        """What the model's outputs cost; `backend` is the model's."""
+        """The sums for the model's outputs; `backend` is the model's."""
         raise NotImplementedError
 
 
@@ -137,9 +137,9 @@ class ClassificationObjective(Objective):
 
 
 class WeightedClassificationObjective(ClassificationObjective):
-    """The same with a factor for each class on the losses of its instances.
+    """Cross-entropy in which each class has a factor for the losses of its instances.
 
-    The mean is over the instances, not over their factors, as with Keras's `class_weight`; the accuracy has none.
+    The mean divides by the instances, not by their factors, as with Keras's `class_weight`. Accuracy is unweighted.
     """
 
     def __init__(self, class_weights_C: np.ndarray):
@@ -153,7 +153,7 @@ class WeightedClassificationObjective(ClassificationObjective):
 
 
 class TokenObjective(Objective):
-    """Cross-entropy of the class "label_ids" int32 [B, S] of each position that counts, "label_weights" [B, S].
+    """Cross-entropy of each position's class "label_ids" int32 [B, S]; "label_weights" [B, S] is 1 where it counts.
 
     The mean is over the labelled positions of the whole update, however many a row has.
     """

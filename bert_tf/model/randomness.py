@@ -87,15 +87,15 @@ def _words_by_arithmetic(key: tf.Tensor, start: tf.Tensor, shape: Sequence[int])
     def xor(*values: tf.Tensor) -> tf.Tensor:
         return functools.reduce(tf.bitwise.bitwise_xor, values)
 
-    def every(step: int, count: int) -> tf.Tensor:
+    def multiples(step: int, count: int) -> tf.Tensor:
         return tf.range(count, dtype=tf.int64) * step
 
     # A sum of short ranges, because XLA would store a long one as a constant.
     low = math.gcd(shape[1], 1024)
     parts = (
-        every(shape[1], shape[0])[:, tf.newaxis, tf.newaxis],
-        every(low, shape[1] // low)[:, tf.newaxis],
-        every(1, low),
+        multiples(shape[1], shape[0])[:, tf.newaxis, tf.newaxis],
+        multiples(low, shape[1] // low)[:, tf.newaxis],
+        multiples(1, low),
     )
     counts = tf.reshape(sum((tf.cast(part, tf.uint64) for part in parts), start), shape)
     (a, b), c, d = halves(counts), tf.zeros(shape, tf.uint32), tf.zeros(shape, tf.uint32)
@@ -126,11 +126,11 @@ def draw_mask(rate: float, site_key: tf.Tensor, first_row: tf.Tensor, shape: Seq
     """
     words = _words_by_op(site_key, _first_count(first_row, shape), [shape[0], _counts_per_row(shape)])
     kept = tf.bitcast(words, tf.int16) >= tf.constant(threshold(rate), tf.int16)  # [rows, counts, words, halves]
-    return _without_rest(tf.transpose(kept, [0, 2, 3, 1]), shape)
+    return _trim_rows(tf.transpose(kept, [0, 2, 3, 1]), shape)
 
 
-def _without_rest(mask: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
-    """[rows, ...] -> `shape`, without the elements of a row's last counts that are too many."""
+def _trim_rows(mask: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
+    """[rows, ...] -> `shape`, without a row's surplus elements at the end: counts give a multiple of eight."""
     return tf.reshape(tf.reshape(mask, [shape[0], -1])[:, : _row_elements(shape)], shape)
 
 
@@ -143,16 +143,16 @@ def draw_decisions(
     16 random bits are among the lowest fraction `rate` of their values.
 
     Args:
-      rate, shape: of the dropout, static; the shape is [rows, ...].
-      first_row: the number of the first row; the others follow.
-      by_arithmetic: do not use TensorFlow's op; this changes the time, not the bits.
+      rate, shape: the dropout's, static; the shape is [rows, ...].
+      first_row: the number of the first row; the other rows' numbers follow.
+      by_arithmetic: write the arithmetic out instead of using TensorFlow's op; this changes the time, not the bits.
     """
-    start, counted = _first_count(first_row, shape), [shape[0], _counts_per_row(shape)]
+    start, counts_shape = _first_count(first_row, shape), [shape[0], _counts_per_row(shape)]
     if by_arithmetic:
-        words = _words_by_arithmetic(site_key, start, counted)
+        words = _words_by_arithmetic(site_key, start, counts_shape)
     else:
-        words = tf.unstack(_words_by_op(site_key, start, counted), axis=-1)
-    lowest = threshold(rate) << 16  # of the upper half of a signed word
+        words = tf.unstack(_words_by_op(site_key, start, counts_shape), axis=-1)
+    lowest = threshold(rate) << 16  # for 16 bits in the upper half of a signed word
     decisions = [half >= lowest for word in words for half in (tf.bitwise.left_shift(word, 16), word)]
     return tf.cast(tf.add_n([tf.where(kept, 1 << bit, 0) for bit, kept in enumerate(decisions)]), tf.uint8)
 
@@ -161,7 +161,7 @@ def keep_mask(decisions: tf.Tensor, shape: Sequence[int], positions_BxP: tf.Tens
     """The bits of `draw_decisions` as bool of the static `shape`, or `at_positions` of it."""
     bits = tf.constant([1 << bit for bit in range(ELEMENTS_PER_COUNT)], tf.int32)
     mask = tf.bitwise.bitwise_and(tf.cast(decisions, tf.int32)[:, tf.newaxis, :], bits[:, tf.newaxis]) != 0
-    return at_positions(_without_rest(mask, shape), positions_BxP)
+    return at_positions(_trim_rows(mask, shape), positions_BxP)
 
 
 def at_positions(mask: tf.Tensor, positions_BxP: tf.Tensor | None) -> tf.Tensor:
@@ -177,5 +177,5 @@ def keep_scale(rate: float) -> float:
 def truncated_normal(seed: int, name: str, shape: Sequence[int], stddev: float) -> tf.Tensor:
     """Initial weights, float32: normal, truncated at two standard deviations, a function of (seed, variable name)."""
     key = mix64(mix64(seed) ^ zlib.crc32(name.encode("utf-8")))
-    pair = np.array([key >> 32, key & 0xFFFFFFFF], np.uint32).view(np.int32)
-    return tf.random.stateless_truncated_normal(shape, pair, stddev=stddev, dtype=tf.float32, alg="philox")
+    seed_pair = np.array([key >> 32, key & 0xFFFFFFFF], np.uint32).view(np.int32)
+    return tf.random.stateless_truncated_normal(shape, seed_pair, stddev=stddev, dtype=tf.float32, alg="philox")

@@ -14,13 +14,13 @@ def float_tensors(structure: Any) -> list[tf.Tensor]:
 
 
 def _with_tensors(structure: Any, tensors: Iterable[tf.Tensor]) -> Any:
-    """The structure with other tensors in the place of its own."""
+    """The structure with its tensors replaced by `tensors`, in order."""
     remaining = iter(tensors)
     return tf.nest.map_structure(lambda value: next(remaining) if tf.is_tensor(value) else value, structure)
 
 
 def keep_only_arguments(function: Callable, differentiate: Callable, arguments: Sequence[Any]) -> tf.Tensor:
-    """function(*arguments), of which the arguments alone are kept for the backward pass.
+    """function(*arguments), for whose backward pass only the arguments are kept.
 
     Args:
       differentiate: (gradient of the result, arguments) -> gradients of their `float_tensors`.

@@ -1,4 +1,4 @@
-"""Which keys a query sees: the attention mask, in the form from which each backend makes its own."""
+"""Which keys a query sees: the attention mask, as numbers from which each backend makes what it needs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 from bert_tf.base.tensorflow import tf
 
-Features = dict[str, tf.Tensor]  # what a model gets of a micro-batch, by name
+Features = dict[str, tf.Tensor]  # a model's inputs for a micro-batch, by name
 
 
 class VisibleKeys(NamedTuple):
-    """A query sees the keys of its own number.
+    """Numbers of keys and queries: a query sees the keys that have its own number.
 
-    Shape letters: B batch, S keys, Q queries, which may be fewer.
+    Shape letters: B batch, S keys, Q queries, which may be fewer, P chosen positions.
     """
 
     key_numbers_BxS: tf.Tensor
@@ -20,13 +20,13 @@ class VisibleKeys(NamedTuple):
 
     @classmethod
     def from_features(cls, features: Features) -> VisibleKeys:
-        """By the features' `input_mask`, or in packed rows by the numbers of the instances."""
+        """From the features' `input_mask`, or in packed rows from the instances' numbers."""
         if "instance_numbers" not in features:
             return cls(features["input_mask"])
         return cls(features["instance_numbers"], features["instance_numbers"])
 
     def to_queries(self, positions_BxP: tf.Tensor) -> VisibleKeys:
-        """The same for the queries at these positions."""
+        """The same keys, for the queries at these positions only."""
         if self.query_numbers_BxQ is None:
             return self
         return self._replace(query_numbers_BxQ=tf.gather(self.query_numbers_BxQ, positions_BxP, batch_dims=1))

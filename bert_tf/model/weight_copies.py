@@ -13,16 +13,16 @@ Copies = Mapping[Any, tf.Tensor]  # by `tf.Variable.ref()`
 
 
 class WeightCopies:
-    """What layers and heads of a model read in place of their variables."""
+    """The copies that a model's layers and heads read in place of their variables."""
 
     def __init__(self, backend: Plain):
         self._backend = backend
         self._copies: Copies = {}
 
     def make(self, kernels: Iterable[tf.Variable], word_table: tf.Variable) -> Copies:
-        """Copies of the kernels, but not in float32, nor with recomputation, which trades time for memory; and of the
-        word table. The masked-LM head reads that copy, so its gradient stays separate from that of the embedding
-        lookup, and no micro-batch has to add two whole tables.
+        """Copies of the kernels, unless the compute type is float32 or layers are recomputed (to save memory);
+        and of the word table. The masked-LM head reads the table's copy, so its gradient stays separate from that of
+        the embedding lookup, and no micro-batch has to add two whole tables.
         """
         copied, dtype = [word_table], self._backend.compute_dtype
         if dtype != tf.float32 and not self._backend.recompute:

@@ -21,7 +21,7 @@ from bert_tf.model.backends.plain import Plain, PlainInStep
 
 
 def choose_scope(enable_xla: bool, scope: str, recompute: bool, for_gpu: bool = False) -> str:
-    """The scope for the flags: "off" without XLA; "auto" is "step" on GPUs, "blocks" on CPUs and with `recompute`.
+    """The XLA scope for the flags: "off" without XLA; "auto" is "step" on GPUs, "blocks" on CPUs and with `recompute`.
 
     `for_gpu`: choose for a GPU even if this machine has none.
 
@@ -52,8 +52,8 @@ def make_backend(
     Args:
       compute_dtype: "float32", "bfloat16" or "float16".
       recompute: the backward pass computes each encoder layer again.
-      for_gpu: whether the gradients of lookups are added as a GPU needs it, and "step" computes more to move fewer
-        bytes; results change by rounding. None: if TensorFlow sees a GPU.
+      for_gpu: whether lookup gradients are added in the way for GPUs, and "step" computes more to move fewer bytes;
+        results change by rounding. None: whether TensorFlow sees a GPU.
     """
     if for_gpu is None:
         for_gpu = bool(tf.config.get_visible_devices("GPU"))

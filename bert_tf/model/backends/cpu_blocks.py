@@ -37,7 +37,7 @@ class CpuBlocks(Plain):
             setattr(self, name, _Block(getattr(self, name)))
         for name in _WITH_OWN_GRADIENT.split():
             setattr(self, name, _compiled(getattr(self, name)))
-        # Two functions, or XLA would draw the random bits eight times.
+        # Two functions, or XLA would draw the random bits eight times, once for each bit of a byte.
         self._draw_decisions, self._keep_mask = _compiled(draw_decisions), _compiled(keep_mask)
 
     def _draw_mask(self, rate, site_key, first_row, shape, positions_BxP) -> tf.Tensor:
@@ -47,13 +47,13 @@ class CpuBlocks(Plain):
 class _Block:
     """A separately compiled function that is recomputed in the backward pass.
 
-    Its arguments are tensors and static values. Tensors with fewer dimensions than the first one are parameters, which
-    are broadcast over its rows.
+    Its arguments are tensors and static values. Tensors with fewer dimensions than the first argument are parameters,
+    which are broadcast over the rows of the first.
     """
 
     def __init__(self, function: Callable):
         def differentiate(d_result: tf.Tensor, *inputs: Any) -> list[tf.Tensor]:
-            """Gradients of the float tensors; for a parameter, those of its broadcast copies, one for each row."""
+            """Gradients of the float tensors; for a parameter, of its broadcast copies, one for each row."""
             copies = [
                 tf.broadcast_to(value, tf.shape(inputs[0])) if _is_parameter(value, inputs) else value
                 for value in inputs

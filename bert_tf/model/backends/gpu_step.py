@@ -38,7 +38,7 @@ from bert_tf.model.visibility import VisibleKeys
 class GpuStep(PlainInStep):
     """Scope "step" on a GPU.
 
-    Where a kernel of its own (`bert_tf.model.kernels`) fits, it computes; else XLA.
+    Where one of our own kernels (`bert_tf.model.kernels`) fits, it computes; else XLA does.
 
     Args:
       kernels: "checked" (a kernel is used if it computes what XLA does in a small example), "unchecked" or "none".
@@ -46,15 +46,15 @@ class GpuStep(PlainInStep):
 
     def __init__(self, compute_dtype: str = "float32", kernels: str = "checked"):
         super().__init__(compute_dtype)
-        self._use = kernels
-        # By what they are made for; None: there are none.
-        self._kernels: dict[tuple[Any, ...], FusedOperation | None] = {}
-        self._checked: set[tuple[Kernel, ...]] = set()  # shapes may have kernels in common
-        self._failures: dict[str, str] = {}
+        self._kernel_use = kernels
+        # By kind and shape; None: no kernels for these.
+        self._operations: dict[tuple[Any, ...], FusedOperation | None] = {}
+        self._checked: set[tuple[Kernel, ...]] = set()  # operations of several shapes may have kernels in common
+        self._failures: dict[str, str] = {}  # reasons by title
 
     @property
     def remarks(self) -> list[str]:
-        used = dict.fromkeys(made.title for made in self._kernels.values() if made)
+        used = dict.fromkeys(operation.title for operation in self._operations.values() if operation)
         lines = [f"in kernels of our own: {', '.join(used)}"] * bool(used)
         for reason in dict.fromkeys(self._failures.values()):
             titles = [title for title, why in self._failures.items() if why == reason and title not in used]
@@ -62,31 +62,31 @@ class GpuStep(PlainInStep):
         return lines
 
     def _find(self, kind: type[FusedOperation], *shape: Any) -> Any:
-        """Kernels for a shape; None where there are none."""
+        """The operation with kernels for a shape; None if there are none for it."""
         key = (kind, *shape)
-        if self._use == "none" or None in shape:  # of an unknown number of rows
+        if self._kernel_use == "none" or None in shape:  # None: an unknown number of rows
             return None
-        if key not in self._kernels:
+        if key not in self._operations:
             try:
-                self._kernels[key] = made = kind(*shape)
-                if self._use == "checked" and made.kernels not in self._checked:
+                self._operations[key] = operation = kind(*shape)
+                if self._kernel_use == "checked" and operation.kernels not in self._checked:
                     dtype = self.compute_dtype.name
-                    require_agreement(made, GpuStep(dtype, "unchecked"), GpuStep(dtype, "none"))
-                    self._checked.add(made.kernels)
+                    require_agreement(operation, GpuStep(dtype, "unchecked"), GpuStep(dtype, "none"))
+                    self._checked.add(operation.kernels)
             except Unavailable as reason:
-                self._kernels[key] = None
+                self._operations[key] = None
                 self._failures.setdefault(kind.title, str(reason))
-        return self._kernels[key]
+        return self._operations[key]
 
     def dropout(self, key, site, rate, shape, positions_BxP=None):
         if key is None or rate == 0:
             return None
-        return _DrawnWhenRead(rate, key.at(site), tuple(shape), positions_BxP)
+        return _LazyDropout(rate, key.at(site), tuple(shape), positions_BxP)
 
     def attention(self, projected, visible: VisibleKeys, dropout, num_heads: int, num_queries: int) -> tf.Tensor:
-        undrawn = _undrawn(dropout)
-        if undrawn and num_queries == visible.key_numbers_BxS.shape[1]:
-            (rate, site), (inputs, biases) = undrawn, zip(*projected)
+        rate_and_site = _rate_and_site(dropout)
+        if rate_and_site and num_queries == visible.key_numbers_BxS.shape[1]:
+            (rate, site), (inputs, biases) = rate_and_site, zip(*projected)
             num_rows, hidden_size = inputs[0].shape
             is_packed = visible.query_numbers_BxQ is not None
             shape = num_rows, num_queries, num_heads, hidden_size // num_heads, rate, is_packed
@@ -96,7 +96,7 @@ class GpuStep(PlainInStep):
         return super().attention(projected, visible, dropout, num_heads, num_queries)
 
     def gather_positions(self, sequence_BxSxH, positions_BxP) -> tf.Tensor:
-        """Its gradient is a matmul with ones and zeros: the gather's own makes XLA lay out all states rows last."""
+        """The gradient is a matmul with ones and zeros: the gather's own makes XLA lay out all states rows last."""
 
         def run(sequence_BxSxH):
             def gradient(d_result_BxPxH: tf.Tensor) -> tf.Tensor:
@@ -108,12 +108,12 @@ class GpuStep(PlainInStep):
         return with_gradient(run, sequence_BxSxH)
 
     def look_up_segments(self, one_hot_BxSxT, table_TxH) -> tf.Tensor:
-        """No matmul, because the gradient of one so narrow would keep few multiprocessors busy."""
+        """Not a matmul, because the gradient of such a narrow one would keep few multiprocessors busy."""
         table = tf.convert_to_tensor(table_TxH)
         return sum(one_hot_BxSxT[:, :, row, tf.newaxis] * table[row] for row in range(table.shape[0]))
 
     def add_looked_up(self, total_VxH: tf.Tensor, rows: tf.IndexedSlices) -> tf.Tensor:
-        """Behind a barrier, or XLA would fuse the total into this addition and not update it in place."""
+        """The total goes through a barrier, or XLA would fuse it into this addition and not update it in place."""
         (total_VxH,) = optimization_barrier(total_VxH)
         return add_in_fixed_order(total_VxH, rows)
 
@@ -150,16 +150,16 @@ class GpuStep(PlainInStep):
         self, x_RxH, bias_H, residual_RxH, gamma_H, beta_H, epsilon: float, sequence_length: int, dropout
     ) -> tf.Tensor:
         """Keeps LayerNorm's argument in the compute type, and each row's mean and 1 / deviation."""
-        undrawn = _undrawn(dropout)
-        if undrawn:
-            (rate, site), (num_rows, hidden_size) = undrawn, x_RxH.shape
+        rate_and_site = _rate_and_site(dropout)
+        if rate_and_site:
+            (rate, site), (num_rows, hidden_size) = rate_and_site, x_RxH.shape
             fused = self._find(AddNorm, num_rows, sequence_length, hidden_size, rate, epsilon, self.compute_dtype)
             if fused is not None:
                 return fused(x_RxH, bias_H, residual_RxH, gamma_H, beta_H, site)
 
         def run(x_RxH, bias_H, residual_RxH, gamma_H, beta_H):
             exact = add_residual(x_RxH, bias_H, residual_RxH, sequence_length, dropout)
-            # Behind a barrier, or XLA would keep it in float32. The mean, before rounding, is summed while the
+            # Behind a barrier, or XLA would keep the argument in float32. The mean is taken before rounding, while the
             # argument is written.
             argument, mean = optimization_barrier(self._rounded(exact), row_mean(exact))
             centred, inverse = normalise(as_float32(argument), mean, epsilon)
@@ -192,8 +192,8 @@ class GpuStep(PlainInStep):
     def attend(
         self, query_BxNxSxD, key_BxNxSxD, value_BxNxSxD, visible: VisibleKeys, dropout: Dropout | None
     ) -> tf.Tensor:
-        """The values are multiplied by weights, exp(score - offset of the row), and the products are divided by the
-        weights' sum: so the scores are read twice instead of three times (FlashAttention-2, arXiv 2307.08691,
+        """The values are multiplied by weights, exp(score - the row's offset), and the products are divided by the
+        weights' sum, so that the scores are read twice instead of three times (FlashAttention-2, arXiv 2307.08691,
         section 3.1). The offset is the row's largest score plus half the logarithm of the number of keys S. Then a
         weight is at most 1 / sqrt(S), and the sum is between 1 / sqrt(S) and sqrt(S); float16 holds the weights as well
         as the gradients divided by the sum. For the backward pass the scores are kept, in the compute type, and each
@@ -269,8 +269,8 @@ class GpuStep(PlainInStep):
         return with_gradient(run, x_RxI, bias_I)
 
 
-class _DrawnWhenRead:
-    """A `Dropout` whose mask is drawn when it is read: kernels draw it themselves."""
+class _LazyDropout:
+    """A `Dropout` whose mask is drawn only when it is read, because kernels draw masks themselves."""
 
     def __init__(self, rate: float, site: tuple[tf.Tensor, tf.Tensor], shape: tuple[int, ...], positions_BxP):
         self.rate, self.site, self.scale, self.positions_BxP = rate, site, keep_scale(rate), positions_BxP
@@ -283,14 +283,14 @@ class _DrawnWhenRead:
         return keep_mask(decisions, self._shape, self.positions_BxP)
 
 
-def _undrawn(dropout: Any) -> tuple[float, Site | None] | None:
+def _rate_and_site(dropout: Any) -> tuple[float, Site | None] | None:
     """Rate and site of a dropout whose mask a kernel can draw; without a dropout 0 and None.
 
-    None for a mask that is drawn already, or is that of some positions.
+    None for a mask that is already drawn, or that covers only some positions.
     """
     if dropout is None:
         return 0.0, None
-    if isinstance(dropout, _DrawnWhenRead) and dropout.positions_BxP is None:
+    if isinstance(dropout, _LazyDropout) and dropout.positions_BxP is None:
         return dropout.rate, dropout.site
     return None
 
@@ -298,8 +298,8 @@ def _undrawn(dropout: Any) -> tuple[float, Site | None] | None:
 def _hide_rounding(x: tf.Tensor) -> tf.Tensor:
     """x unchanged, but XLA no longer sees that it is a rounded float32 value.
 
-    Else XLA takes out the rounding before a sum, and stores the float32 value for it. A float's bits are all ones only
-    in a NaN, which becomes another NaN.
+    Otherwise XLA removes the rounding before a sum, and stores the float32 value for it. A float's bits are all ones
+    only in a NaN, which becomes another NaN.
     """
     bits = {2: tf.uint16, 4: tf.uint32}[x.dtype.size]
     return tf.bitcast(tf.minimum(tf.bitcast(x, bits), bits.max - 1), x.dtype)

@@ -1,6 +1,6 @@
-"""Whether the GPU's own kernels compute what XLA computes, on a small example on this device.
+"""Checks on a small example that our kernels compute on this device what XLA computes.
 
-A wrong driver, card or version of Triton shows here, and not as a training that learns nothing.
+A wrong driver, card or version of Triton shows here instead of as a training that learns nothing.
 """
 
 from __future__ import annotations
@@ -20,39 +20,40 @@ from bert_tf.model.kernels.fused_operation import FusedOperation
 from bert_tf.model.randomness import DropoutKey, update_key
 from bert_tf.model.visibility import VisibleKeys
 
-# Of the norm of a result or gradient. Rounding to bfloat16 makes 0.5 %.
+# The largest error, as a share of the norm of a result or gradient. Rounding to bfloat16 makes 0.5 %.
 _TOLERANCE = 0.03
-_BATCH_SIZE = 2  # of an example, at least
+_BATCH_SIZE = 2  # the smallest batch of an example
 # (backend, arrays) -> result, and the shapes of the arrays: those in the compute type, those in float32.
 Example = tuple[Callable[..., tf.Tensor], Sequence[Sequence[int]], Sequence[Sequence[int]]]
 
 
-def require_agreement(made: FusedOperation, with_kernels: Plain, without: Plain) -> None:
-    """Compares the kernels of `made` with what XLA makes.
+def require_agreement(operation: FusedOperation, with_kernels: Plain, without: Plain) -> None:
+    """Compares the results of the operation's kernels with those of XLA.
 
     Raises: Unavailable, if they differ or fail.
     """
     # In a thread of its own: this one is tracing a graph, where nothing can be run and compared.
     with ThreadPoolExecutor(max_workers=1) as pool:
-        error = pool.submit(_largest_error, made, with_kernels, without).result()
+        error = pool.submit(_largest_error, operation, with_kernels, without).result()
     if not error <= _TOLERANCE:
         raise Unavailable(f"on this device they differ from XLA's results by {100 * error:.1f} %")
 
 
-def _largest_error(made: FusedOperation, with_kernels: Plain, without: Plain) -> float:
-    """Of the result and the gradients, relative to XLA's."""
-    compute, data_shapes, float_shapes = _EXAMPLES[type(made)](made)
-    given = [_normal(number, shape) for number, shape in enumerate([*data_shapes, *float_shapes])]
-    given[: len(data_shapes)] = [tf.cast(array, without.compute_dtype) for array in given[: len(data_shapes)]]
+def _largest_error(operation: FusedOperation, with_kernels: Plain, without: Plain) -> float:
+    """The largest error among the result and the gradients, relative to the norm of XLA's."""
+    compute, data_shapes, float_shapes = _EXAMPLES[type(operation)](operation)
+    arrays = [_normal(number, shape) for number, shape in enumerate([*data_shapes, *float_shapes])]
+    arrays[: len(data_shapes)] = [tf.cast(array, without.compute_dtype) for array in arrays[: len(data_shapes)]]
 
     @tf.function(jit_compile=True, autograph=False)
     def largest_error(*inputs: tf.Tensor) -> tf.Tensor:
-        computed, expected = (_results(functools.partial(compute, each), inputs) for each in (with_kernels, without))
-        return tf.reduce_max([tf.norm(one - other) / tf.norm(other) for one, other in zip(computed, expected)])
+        backends = (with_kernels, without)
+        computed, expected = (_results(functools.partial(compute, backend), inputs) for backend in backends)
+        return tf.reduce_max([tf.norm(x - exact) / tf.norm(exact) for x, exact in zip(computed, expected)])
 
     try:
-        # Not called itself, or TensorFlow would warn of the fifth such function.
-        return float(largest_error.get_concrete_function(*given)(*given))
+        # Not by calling the tf.function itself: at the fifth one TensorFlow would warn of retracing.
+        return float(largest_error.get_concrete_function(*arrays)(*arrays))
     except tf.errors.OpError as error:
         raise Unavailable(f"they fail on this device: {error.message.splitlines()[0][:200]}") from None
 
@@ -74,48 +75,48 @@ def _dropout(backend: Plain, rate: float, *shape: int) -> Any:
     return backend.dropout(DropoutKey(tf.constant(update_key(1, 1)), tf.constant(5, tf.int64)), 0, rate, shape)
 
 
-def _attention(made: FusedAttention) -> Example:
-    length, num_heads, width = made.sequence_length, made.num_heads, made.num_heads * made.head_size
-    # A shorter and a full row, or two instances and one.
+def _attention(operation: FusedAttention) -> Example:
+    length, num_heads, width = operation.sequence_length, operation.num_heads, operation.num_heads * operation.head_size
+    # Unpacked: a shorter and a full row; packed: a row of two instances and a row of one.
     numbers_BxS = tf.cast(tf.range(length) < [[length // 3], [length]], tf.int32)
-    visible = VisibleKeys(numbers_BxS, numbers_BxS if made.is_packed else None)
+    visible = VisibleKeys(numbers_BxS, numbers_BxS if operation.is_packed else None)
 
     def compute(backend: Plain, query, key, value, query_bias, value_bias) -> tf.Tensor:
-        dropout = _dropout(backend, made.dropout_rate, _BATCH_SIZE, num_heads, length, length)
-        # The keys' bias has no gradient but rounding.
+        dropout = _dropout(backend, operation.dropout_rate, _BATCH_SIZE, num_heads, length, length)
+        # The keys' bias is left at 0 and unchecked: its gradient is only rounding errors.
         projected = ((query, query_bias), (key, tf.zeros([width])), (value, value_bias))
         return backend.attention(projected, visible, dropout, num_heads, length)
 
     return compute, [[_BATCH_SIZE * length, width]] * 3, [[width]] * 2
 
 
-def _add_norm(made: AddNorm) -> Example:
-    length, width = made.sequence_length, made.hidden_size
-    num_rows = _BATCH_SIZE * math.lcm(length, made.smallest_num_rows)
+def _add_norm(operation: AddNorm) -> Example:
+    length, width = operation.sequence_length, operation.hidden_size
+    num_rows = _BATCH_SIZE * math.lcm(length, operation.smallest_num_rows)
 
     def compute(backend: Plain, x, residual, bias, gamma, beta) -> tf.Tensor:
-        dropout = _dropout(backend, made.dropout_rate, num_rows // length, length, width)
-        return backend.residual_norm(x, bias, residual, gamma, beta, made.epsilon, length, dropout)
+        dropout = _dropout(backend, operation.dropout_rate, num_rows // length, length, width)
+        return backend.residual_norm(x, bias, residual, gamma, beta, operation.epsilon, length, dropout)
 
     return compute, [[num_rows, width]] * 2, [[width]] * 3
 
 
-def _bias_gelu(made: BiasGelu) -> Example:
+def _bias_gelu(operation: BiasGelu) -> Example:
     def compute(backend: Plain, x, bias) -> tf.Tensor:
-        return backend.bias_gelu(x, bias, made.exact)
+        return backend.bias_gelu(x, bias, operation.exact)
 
-    return compute, [[made.smallest_num_rows, made.intermediate_size]], [[made.intermediate_size]]
+    return compute, [[operation.smallest_num_rows, operation.intermediate_size]], [[operation.intermediate_size]]
 
 
-def _word_loss(made: WordLoss) -> Example:
-    num_rows = made.smallest_num_rows
-    labels_R = tf.random.stateless_uniform([num_rows], [98, 0], 0, made.vocab_size, tf.int32)
+def _word_loss(operation: WordLoss) -> Example:
+    num_rows = operation.smallest_num_rows
+    labels_R = tf.random.stateless_uniform([num_rows], [98, 0], 0, operation.vocab_size, tf.int32)
 
     def compute(backend: Plain, logits, bias) -> tf.Tensor:
-        loss, _ = backend.word_loss(WordLogits(logits, bias, made.vocab_size), labels_R, tf.ones([num_rows]))
+        loss, _ = backend.word_loss(WordLogits(logits, bias, operation.vocab_size), labels_R, tf.ones([num_rows]))
         return loss
 
-    return compute, [[num_rows, made.padded_size]], [[made.padded_size]]
+    return compute, [[num_rows, operation.padded_size]], [[operation.padded_size]]
 
 
 _EXAMPLES: dict[type, Callable[[Any], Example]] = {

@@ -1,4 +1,4 @@
-"""The backend whose functions are TensorFlow's own operations; the others change some of these functions."""
+"""The backend whose functions are TensorFlow's own operations; the other backends override some of them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Plain:
     Args:
       compute_dtype: the type of the matmuls.
       recompute: whether `run_layer` keeps only its arguments for the backward pass.
-      for_gpu: whether what XLA does not compile runs on a GPU.
+      for_gpu: whether operations that XLA does not compile run on a GPU.
     """
 
     scope = "off"
@@ -51,7 +51,7 @@ class Plain:
 
     @property
     def remarks(self) -> list[str]:
-        """Lines for the user about how a step is computed, complete once it was traced."""
+        """Lines for the user about how a step is computed, complete once the step has been traced."""
         return []
 
     def _rounded(self, x: tf.Tensor) -> tf.Tensor:
@@ -94,7 +94,7 @@ class Plain:
     def add_looked_up(self, total_VxH: tf.Tensor, rows: tf.IndexedSlices) -> tf.Tensor:
         """The total plus the gradient of an embedding lookup."""
         if self.for_gpu:
-            # With `run.device`'s demand for one order, TensorFlow sorts the rows here, but would scatter on the host.
+            # With deterministic ops (`run.device`) TensorFlow sorts the rows for this, but would scatter on the host.
             return total_VxH + tf.math.unsorted_segment_sum(rows.values, rows.indices, total_VxH.shape[0])
         return tf.tensor_scatter_nd_add(total_VxH, rows.indices[:, tf.newaxis], rows.values)
 
@@ -103,7 +103,7 @@ class Plain:
         return (x,) * 4
 
     def dense(self, x_RxI, kernel_IxO, transpose_kernel: bool = False) -> tf.Tensor:
-        """x times kernel -> compute type [R, O]. The next function adds the bias."""
+        """x times kernel -> compute type [R, O]. A later function adds the bias."""
         return tf.matmul(self._rounded(x_RxI), self._rounded(kernel_IxO), transpose_b=transpose_kernel)
 
     # Element-wise blocks: what feeds a matmul is in the compute type.
@@ -161,7 +161,7 @@ class Plain:
 
         Args:
           projected: queries, keys and values.
-          num_queries: of a row; there may be fewer than keys.
+          num_queries: queries of a row, which may be fewer than its keys.
 
         Returns: compute type [B * num_queries, H].
         """
@@ -175,7 +175,7 @@ class Plain:
             dropout,
         )
 
-    # The softmaxes have handwritten gradients, because they are slow to compute again in the backward pass.
+    # The softmaxes have handwritten gradients, because recomputing them in the backward pass is slow.
 
     def attend(
         self, query_BxNxSxD, key_BxNxSxD, value_BxNxSxD, visible: VisibleKeys, dropout: Dropout | None

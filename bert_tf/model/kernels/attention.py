@@ -5,19 +5,20 @@ row of the batch, and reads the other side block by block. Nothing is added by a
 programs, so that results depend on nothing but the inputs.
 
 Queries, keys, values, the result and their gradients are [R, H], as the matmuls around them write and read them: the
-head is a range of columns. A query sees the keys of its own number (`visibility.VisibleKeys`); which blocks may share a
-number is said by ranges [B, S / BLOCK, 2], the first block and that after the last, and others are not read.
+head is a range of columns. A query sees the keys that have its own number (`visibility.VisibleKeys`). Ranges
+[B, S / BLOCK, 2] say which blocks may share a number with a block, the first and the one after the last; only these
+are read.
 
 * The keys' bias is left out: it adds the same to all scores of a query, which the softmax takes away again.
 * The values' bias is added to the result, times the sum of the query's dropped probabilities.
 * The biased and scaled query is written for the backward pass, in place of the query. Its scale holds log2(e), too, so
   that probabilities are powers of two of the scores.
-* What is added to all results of a matmul is what its sums begin with.
-* A matmul's result is added to a loop's sums by `tl.fma`. As sums of the matmul itself they would be changed between
-  its instructions, and for that the assembler makes each of these wait for the one before (its remark C7515).
-* What a block needs besides tiles for matmuls, which Triton loads ahead, is loaded while the block before is computed.
+* A term that is added to all results of a matmul is the initial value of its sums.
+* A matmul's result is added to a loop's sums by `tl.fma`. If the matmul accumulated into them, they would be changed
+  between its instructions, and the assembler would make each of these wait for the one before (its remark C7515).
+* Triton loads the matmuls' tiles ahead; all else that a block needs is loaded while the block before is computed.
 
-Which elements the dropout keeps is said by bits, from `dropout_bits`: bit k % 32 of word k // 32 of each query's
+Bits from `dropout_bits` say which elements the dropout keeps: for key k, bit k % 32 of word k // 32 of each query's
 S / 32 words.
 
 Shape letters: R = B*S rows, B batch, S sequence, H hidden = N heads times D head size. Q and K, the queries and keys of
@@ -48,7 +49,7 @@ def _keep_transposed(words, x, other, BLOCK: tl.constexpr):
 
 @triton.jit
 def _where_seen(key_numbers, query_numbers, x, PACKED: tl.constexpr):
-    """x where numbers are the same, else minus infinity. Unpacked, all queries' numbers are 1."""
+    """x where key and query have the same number, else minus infinity. Unpacked, all queries' numbers are 1."""
     if PACKED:
         return tl.where(key_numbers == query_numbers, x, -float("inf"))
     else:
@@ -57,7 +58,7 @@ def _where_seen(key_numbers, query_numbers, x, PACKED: tl.constexpr):
 
 @triton.jit
 def _load_bits(words, KEEP_SCALE: tl.constexpr):
-    """Without dropout there are no words."""
+    """The dropout's words; zeros without dropout, when there are none to load."""
     if KEEP_SCALE == 1.0:
         return tl.zeros(words.shape, tl.int32)
     else:
@@ -66,8 +67,8 @@ def _load_bits(words, KEEP_SCALE: tl.constexpr):
 
 @triton.jit
 def _own_block(S: tl.constexpr, N: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr):
-    """Of a program: its block, its head and its row of the batch; the block's numbers from 0 on, its positions in the
-    row, its columns, and its tile in [R, H]."""
+    """The program's block, head and row of the batch; 0 to BLOCK - 1; the block's positions in the row; the head's
+    columns; and the offsets of the block's tile in [R, H]."""
     block, head, batch = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     lanes, columns = tl.arange(0, BLOCK), head * D + tl.arange(0, D)
     positions = block * BLOCK + lanes
@@ -76,13 +77,13 @@ def _own_block(S: tl.constexpr, N: tl.constexpr, D: tl.constexpr, BLOCK: tl.cons
 
 @triton.jit
 def _tile(rows, columns, H: tl.constexpr):
-    """Where a block's elements of a head are in [R, H]."""
+    """The offsets in [R, H] of a block's elements of a head."""
     return rows[:, None] * H + columns[None, :]
 
 
 @triton.jit
 def _load_range(ranges, block):
-    """The first of the blocks that a block may share numbers with, and that after the last."""
+    """The first of the blocks that may share a number with `block`, and the one after the last."""
     range_ = ranges + block * 2
     return tl.load(range_), tl.load(range_ + 1)
 
@@ -95,7 +96,7 @@ def _load_keys(numbers, words, block, BLOCK: tl.constexpr, KEEP_SCALE: tl.conste
 
 @triton.jit
 def _load_queries(numbers, words, log_sums, bias_dots, means, in_head, at, S: tl.constexpr, KEEP_SCALE: tl.constexpr):
-    """The numbers of a block of queries, the dropout's bits, and what is known of each query."""
+    """The numbers of a block of queries, the dropout's bits, and each query's log sum, bias dot and mean."""
     loaded, bits = tl.load(numbers + at), _load_bits(words + at * (S // 32), KEEP_SCALE)
     return (
         loaded,
@@ -179,8 +180,8 @@ def attend_forward(
 
 @triton.jit
 def _result_dots(d_result, context, value_bias, offsets, columns, KEEP_SCALE: tl.constexpr):
-    """Of each query: the product of d_result [Q, D] and the values' bias, and the mean of its probabilities' gradients,
-    weighted by the probabilities and divided by the dropout's scale. The first is a part of these gradients."""
+    """For each query: the dot product of d_result [Q, D] and the values' bias, which is a term of its probabilities'
+    gradients; and the mean of these gradients, weighted by the probabilities and divided by the dropout's scale."""
     exact = d_result.to(tl.float32)
     bias_dot = tl.sum(exact * tl.load(value_bias + columns)[None, :], 1)
     mean = tl.sum(exact * tl.load(context + offsets).to(tl.float32), 1) * (1.0 / KEEP_SCALE)
@@ -191,10 +192,10 @@ def _result_dots(d_result, context, value_bias, offsets, columns, KEEP_SCALE: tl
 def _transposed(q, k, v, d_result, start, bias_dot, mean, bits, BLOCK: tl.constexpr, KEEP_SCALE: tl.constexpr):
     """[K, Q]: the probabilities that the dropout keeps, else 0; and the scores' gradients.
 
-    start [K, Q]: what is added to scores.
+    start [K, Q]: the term that is added to the scores.
     """
     probabilities = tl.exp2(tl.dot(k, tl.trans(q), start))
-    # Gradients less their mean, which is also that of what the dropout takes away.
+    # Gradients minus their mean, which is also subtracted for the elements that the dropout removes.
     d_kept = tl.dot(v, tl.trans(d_result), tl.broadcast_to((bias_dot - mean)[None, :], [BLOCK, BLOCK]))
     kept = probabilities
     if KEEP_SCALE != 1.0:
@@ -230,7 +231,7 @@ def attend_query_gradient(
 ):
     """d_query [R, H], and its sum over each block's rows [R / Q, H].
 
-    And for the other gradients what `_result_dots` says, [B, N, S].
+    Also the results of `_result_dots`, [B, N, S] each, which the kernel of the other gradients reads.
     """
     block, head, batch, lanes, rows, columns, offsets = _own_block(S, N, D, BLOCK)
     H: tl.constexpr = N * D
@@ -308,8 +309,8 @@ def attend_key_value_gradients(
         tile = _tile(batch * S + number * BLOCK + lanes, columns, H)
         q, d_result = tl.load(scaled_query + tile), tl.load(d_context + tile)
         block_numbers, bits, log_sum, bias_dot, mean = following
-        at = tl.minimum(number + 1, end - 1) * BLOCK
-        following = _load_queries(numbers, words, log_sums, bias_dots, means, in_head, at, S, KEEP_SCALE)
+        next_query = tl.minimum(number + 1, end - 1) * BLOCK
+        following = _load_queries(numbers, words, log_sums, bias_dots, means, in_head, next_query, S, KEEP_SCALE)
         start = tl.broadcast_to(-log_sum[None, :], [BLOCK, BLOCK])
         if PACKED:
             start = _where_seen(own_numbers[:, None], block_numbers[None, :], start, PACKED)
@@ -317,7 +318,7 @@ def attend_key_value_gradients(
         value_sums = _add_product(value_sums, kept, d_result)
         key_sums = _add_product(key_sums, d_scores, q)
     if not PACKED:
-        # A key that no query sees has not been told from others so far: what it has summed up may be infinite.
+        # Keys that no query sees have not been masked so far: their sums may be infinite.
         is_seen = own_numbers[:, None] == 1
         key_sums, value_sums = tl.where(is_seen, key_sums, 0.0), tl.where(is_seen, value_sums, 0.0)
     rounded_key = (key_sums * (KEEP_SCALE * LN_2)).to(d_key.dtype.element_ty)

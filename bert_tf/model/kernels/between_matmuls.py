@@ -1,7 +1,7 @@
 """What lies between the matmuls of a layer, in Triton: residual and LayerNorm with dropout, and bias and GELU.
 
 Each kernel reads and writes every array once. Sums over rows, for the gradients of biases and of LayerNorm's
-parameters, are made in two steps, in a fixed order: each program adds up its own rows, and XLA the programs' sums.
+parameters, are made in two steps, in a fixed order: each program sums its own rows, then XLA the programs' sums.
 
 Shape letters: R rows, H hidden, I intermediate.
 """
@@ -16,13 +16,13 @@ from bert_tf.model.kernels.dropout_bits import keep
 
 @triton.jit
 def _load_exact(pointers, inside):
-    """Values in float32, 0 outside."""
+    """The values in float32, 0 where not `inside`."""
     return tl.load(pointers, inside, 0.0).to(tl.float32)
 
 
 @triton.jit
 def _load_row(row, columns, H: tl.constexpr):
-    """A row's values in some columns [1, COLUMNS], 0 in those that it does not have."""
+    """The values of one row [H] in these columns, [1, COLUMNS]; 0 in columns past its end."""
     return tl.load(row + columns, columns < H, 0.0)[None, :]
 
 
@@ -55,19 +55,19 @@ def add_norm_forward(
     EPSILON: tl.constexpr,
 ):
     """LayerNorm(residual + dropout(x + bias)) [R, H]; for the backward pass LayerNorm's argument [R, H], and each row's
-    mean and 1 / deviation [R]. COLUMNS is the power of two that holds H."""
+    mean and 1 / deviation [R]. COLUMNS is the smallest power of two that holds H."""
     rows, columns = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, COLUMNS)
-    at, inside = rows[:, None] * H + columns[None, :], (columns < H)[None, :]
-    exact = _load_exact(x + at, inside) + _load_row(bias, columns, H)
+    offsets, inside = rows[:, None] * H + columns[None, :], (columns < H)[None, :]
+    exact = _load_exact(x + offsets, inside) + _load_row(bias, columns, H)
     exact = _drop(exact, keep_words, rows, H, COLUMNS, ROWS, KEEP_SCALE)
-    exact += _load_exact(residual + at, inside)
+    exact += _load_exact(residual + offsets, inside)
     mean = tl.sum(exact, 1) / H
     centred = tl.where(inside, exact - mean[:, None], 0.0)
     inverse = tl.rsqrt(tl.sum(centred * centred, 1) / H + EPSILON)
     scaled = centred * inverse[:, None] * _load_row(gamma, columns, H)
     normal = scaled + _load_row(beta, columns, H)
-    tl.store(result + at, normal.to(result.dtype.element_ty), inside)
-    tl.store(argument + at, exact.to(argument.dtype.element_ty), inside)
+    tl.store(result + offsets, normal.to(result.dtype.element_ty), inside)
+    tl.store(argument + offsets, exact.to(argument.dtype.element_ty), inside)
     tl.store(means + rows, mean)
     tl.store(inverses + rows, inverse)
 
@@ -91,48 +91,48 @@ def add_norm_gradients(
 ):
     """d_x and d_residual [R, H].
 
-    And of each program's ROWS * STEPS rows the sums that make the gradients of gamma, beta and bias, [programs, 3, H].
+    Also sums over each program's ROWS * STEPS rows, [programs, 3, H], for the gradients of gamma, beta and bias.
     """
     columns = tl.arange(0, COLUMNS)
     inside = (columns < H)[None, :]
     factor = _load_row(gamma, columns, H)
-    of_gamma = tl.zeros([ROWS, COLUMNS], tl.float32)
-    of_beta = tl.zeros([ROWS, COLUMNS], tl.float32)
-    of_bias = tl.zeros([ROWS, COLUMNS], tl.float32)
+    gamma_sums = tl.zeros([ROWS, COLUMNS], tl.float32)
+    beta_sums = tl.zeros([ROWS, COLUMNS], tl.float32)
+    bias_sums = tl.zeros([ROWS, COLUMNS], tl.float32)
     for step in range(STEPS):
         rows = (tl.program_id(0) * STEPS + step) * ROWS + tl.arange(0, ROWS)
-        at = rows[:, None] * H + columns[None, :]
-        d = _load_exact(d_result + at, inside)
-        x = _load_exact(argument + at, inside)
+        offsets = rows[:, None] * H + columns[None, :]
+        d = _load_exact(d_result + offsets, inside)
+        x = _load_exact(argument + offsets, inside)
         inverse = tl.load(inverses + rows)[:, None]
         normal = (x - tl.load(means + rows)[:, None]) * inverse
         scaled = d * factor
         mean, slope = tl.sum(scaled, 1) / H, tl.sum(scaled * normal, 1) / H
         d_argument = inverse * (scaled - mean[:, None] - normal * slope[:, None])
-        tl.store(d_residual + at, d_argument.to(d_residual.dtype.element_ty), inside)
+        tl.store(d_residual + offsets, d_argument.to(d_residual.dtype.element_ty), inside)
         d_x_exact = _drop(d_argument, keep_words, rows, H, COLUMNS, ROWS, KEEP_SCALE)
         rounded = d_x_exact.to(d_x.dtype.element_ty)
-        tl.store(d_x + at, rounded, inside)
-        of_gamma += d * normal
-        of_beta += d
-        of_bias += rounded.to(tl.float32)
+        tl.store(d_x + offsets, rounded, inside)
+        gamma_sums += d * normal
+        beta_sums += d
+        bias_sums += rounded.to(tl.float32)
     target = sums + tl.program_id(0) * (3 * H) + columns
-    tl.store(target, tl.sum(of_gamma, 0), columns < H)
-    tl.store(target + H, tl.sum(of_beta, 0), columns < H)
-    tl.store(target + 2 * H, tl.sum(of_bias, 0), columns < H)
+    tl.store(target, tl.sum(gamma_sums, 0), columns < H)
+    tl.store(target + H, tl.sum(beta_sums, 0), columns < H)
+    tl.store(target + 2 * H, tl.sum(bias_sums, 0), columns < H)
 
 
 @triton.jit
 def bias_gelu_forward(
     x, bias, result, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, EXACT: tl.constexpr
 ):
-    """GELU(x + bias) [R, I]. Programs are numbered along the rows: the grid's second size could not be that large."""
+    """GELU(x + bias) [R, I]. The grid has one dimension, row block by row block: a second could not be large enough."""
     program, num_blocks = tl.program_id(0), WIDTH // COLUMNS
     rows = program // num_blocks * ROWS + tl.arange(0, ROWS)
     columns = program % num_blocks * COLUMNS + tl.arange(0, COLUMNS)
-    at = rows[:, None] * WIDTH + columns[None, :]
-    exact = tl.load(x + at).to(tl.float32) + tl.load(bias + columns)[None, :]
-    tl.store(result + at, (exact * _share(exact, EXACT)).to(result.dtype.element_ty))
+    offsets = rows[:, None] * WIDTH + columns[None, :]
+    exact = tl.load(x + offsets).to(tl.float32) + tl.load(bias + columns)[None, :]
+    tl.store(result + offsets, (exact * _share(exact, EXACT)).to(result.dtype.element_ty))
 
 
 @triton.jit
@@ -157,20 +157,20 @@ def bias_gelu_gradients(
     STEPS: tl.constexpr,
     EXACT: tl.constexpr,
 ):
-    """d_x [R, I]; and the sums over each program's ROWS * STEPS rows that make the bias's gradient, [programs, I]."""
+    """d_x [R, I]; and its sums over each program's ROWS * STEPS rows, [programs, I], for the bias's gradient."""
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    added = tl.load(bias + columns)[None, :]
-    of_bias = tl.zeros([ROWS, COLUMNS], tl.float32)
+    bias_values = tl.load(bias + columns)[None, :]
+    bias_sums = tl.zeros([ROWS, COLUMNS], tl.float32)
     for step in range(STEPS):
         rows = (tl.program_id(1) * STEPS + step) * ROWS + tl.arange(0, ROWS)
-        at = rows[:, None] * WIDTH + columns[None, :]
-        exact = tl.load(x + at).to(tl.float32) + added
+        offsets = rows[:, None] * WIDTH + columns[None, :]
+        exact = tl.load(x + offsets).to(tl.float32) + bias_values
         share = _share(exact, EXACT)
         if EXACT:
             slope = share + exact * 0.3989422804014327 * tl.exp2(exact * exact * -0.7213475204444817)
         else:
             slope = share + share * (1.0 - share) * exact * (1.5957691216057308 + 0.21406444881780076 * exact * exact)
-        rounded = (tl.load(d_result + at).to(tl.float32) * slope).to(d_x.dtype.element_ty)
-        tl.store(d_x + at, rounded)
-        of_bias += rounded.to(tl.float32)
-    tl.store(sums + tl.program_id(1) * WIDTH + columns, tl.sum(of_bias, 0))
+        rounded = (tl.load(d_result + offsets).to(tl.float32) * slope).to(d_x.dtype.element_ty)
+        tl.store(d_x + offsets, rounded)
+        bias_sums += rounded.to(tl.float32)
+    tl.store(sums + tl.program_id(1) * WIDTH + columns, tl.sum(bias_sums, 0))

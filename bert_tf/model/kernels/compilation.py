@@ -1,7 +1,7 @@
-"""Kernels compiled by Triton for a kind of card, and kept for the next start.
+"""Kernels compiled by Triton for a kind of card, and cached for the next start.
 
-Triton runs in processes of its own, several kernels at the same time: it brings its own LLVM, and compiling keeps a
-core busy for seconds. What it made is kept in ``$XDG_CACHE_HOME/bert_tf/kernels``, in one file a kernel.
+Triton compiles each kernel in a process of its own, several at the same time: it brings its own LLVM, and compiling
+keeps a core busy for seconds. The results are cached in ``$XDG_CACHE_HOME/bert_tf/kernels``, one file per kernel.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Compiled:
 
 
 def compile_kernels(kernels: Sequence[Kernel], capability: tuple[int, int]) -> list[Compiled]:
-    """The machine code of each kernel for cards of a compute capability: kept, or made now.
+    """The machine code of each kernel for cards of a compute capability: cached, or compiled now.
 
     Raises: Unavailable.
     """
@@ -66,29 +66,29 @@ def compile_kernels(kernels: Sequence[Kernel], capability: tuple[int, int]) -> l
         version = importlib.metadata.version("triton")
     except importlib.metadata.PackageNotFoundError:
         raise Unavailable("the package triton is not installed (pip install triton)") from None
-    files = [_kept_file(kernel, capability, version) for kernel in kernels]
-    ready = {file: compiled for file in files if (compiled := _read(file))}
+    files = [_cache_file(kernel, capability, version) for kernel in kernels]
+    ready = {file: compiled for file in files if (compiled := _read_cached(file))}
     missing = {file: kernel for file, kernel in zip(files, kernels) if file not in ready}
-    for file, answer in _compile_apart(missing, capability).items() if missing else ():
+    for file, answer in _run_compilers(missing, capability).items() if missing else ():
         ready[file] = _parse(answer)
-        with contextlib.suppress(OSError), atomic_file(file) as kept:  # else the next start compiles again
-            kept.write(_digest(answer) + b"\n" + answer)
+        with contextlib.suppress(OSError), atomic_file(file) as cached:  # on failure, the next start compiles again
+            cached.write(_digest(answer) + b"\n" + answer)
     return [ready[file] for file in files]
 
 
-def _kept_file(kernel: Kernel, capability: tuple[int, int], version: str) -> Path:
+def _cache_file(kernel: Kernel, capability: tuple[int, int], version: str) -> Path:
     try:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     except RuntimeError:
-        raise Unavailable("this user has no home folder to keep them in: XDG_CACHE_HOME can name another") from None
+        raise Unavailable("this user has no home folder to cache them in: XDG_CACHE_HOME can name another") from None
     key = hashlib.sha256(json.dumps([version, capability, dataclasses.asdict(kernel)]).encode())
     for source in sorted(_SOURCES.glob("*.py")):  # kernels call functions of other modules
         key.update(source.read_bytes())
     return cache / "bert_tf" / "kernels" / f"{kernel.function}-{key.hexdigest()[:24]}.kernel"
 
 
-def _read(file: Path) -> Compiled | None:
-    """A kept kernel; None if there is none, or if it is damaged."""
+def _read_cached(file: Path) -> Compiled | None:
+    """A cached kernel; None if there is none, or if it is damaged."""
     try:
         digest, _, answer = file.read_bytes().partition(b"\n")
     except OSError:
@@ -101,15 +101,15 @@ def _digest(answer: bytes) -> bytes:
 
 
 def _parse(answer: bytes) -> Compiled:
-    """What `main` answers."""
+    """Decodes what `main` answers."""
     head, _, image = answer.partition(b"\n")
     return Compiled(image, **json.loads(head))
 
 
-def _compile_apart(kernels: Mapping[Path, Kernel], capability: tuple[int, int]) -> dict[Path, bytes]:
-    """What a process of its own answers for each of the kernels, by the names of the kept files.
+def _run_compilers(kernels: Mapping[Path, Kernel], capability: tuple[int, int]) -> dict[Path, bytes]:
+    """The answers of one process per kernel, by cache file.
 
-    In the end none of the processes goes on, nor is any of their files left.
+    When it returns or raises, all processes have ended and their files are gone.
     """
     processes: dict[Path, subprocess.Popen[bytes]] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -131,7 +131,7 @@ def _start(kernel: Kernel, capability: tuple[int, int], answer: Path) -> subproc
     request = json.dumps({"kernel": dataclasses.asdict(kernel), "capability": capability})
     package_root = str(_SOURCES.parents[2])
     paths = [package_root, *filter(None, [os.environ.get("PYTHONPATH")])]
-    # Triton, too, keeps what it compiles: beside our own that is of no use, and its folder may not be writable.
+    # Triton has a cache of its own, too: beside ours it is of no use, and its folder may not be writable.
     folders = dict.fromkeys(["TRITON_CACHE_DIR", "TMPDIR"], str(answer.parent))
     environ = {**os.environ, **folders, "PYTHONPATH": os.pathsep.join(paths), "TRITON_DEFAULT_FP_FUSION": "1"}
     environ.pop("TRITON_INTERPRET", None)
@@ -177,20 +177,20 @@ def _compile(kernel: dict[str, Any], capability: Sequence[int]) -> Compiled:
     aligned = {
         (number,): [["tt.divisibility", 16]] for number, kind in enumerate(signature.values()) if kind.startswith("*")
     }
-    by_place = {(function.arg_names.index(name),): value for name, value in constants.items()}
-    made = triton.compile(
-        ASTSource(function, signature, constexprs=by_place, attrs=aligned),
+    by_index = {(function.arg_names.index(name),): value for name, value in constants.items()}
+    compiled = triton.compile(
+        ASTSource(function, signature, constexprs=by_index, attrs=aligned),
         target=GPUTarget("cuda", 10 * capability[0] + capability[1], 32),
         options={"num_warps": kernel["num_warps"], "num_stages": kernel["num_stages"]},
     )
-    known = made.metadata
-    if known.global_scratch_size or known.profile_scratch_size:
+    metadata = compiled.metadata
+    if metadata.global_scratch_size or metadata.profile_scratch_size:
         raise ValueError("it asks for memory besides the operands, which launch.cpp does not give it")
-    return Compiled(made.asm["cubin"], known.name, known.num_warps, known.shared)
+    return Compiled(compiled.asm["cubin"], metadata.name, metadata.num_warps, metadata.shared)
 
 
 def main(request: str, answer: str) -> None:
-    """Answers a request of `_start` by a file: a line of JSON, and the machine code."""
+    """Answers a request of `_start` by writing a file: a line of JSON, then the machine code."""
     compiled = dataclasses.asdict(_compile(**json.loads(request)))
     image = compiled.pop("image")
     Path(answer).write_bytes(json.dumps(compiled).encode() + b"\n" + image)

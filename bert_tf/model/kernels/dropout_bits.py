@@ -1,4 +1,4 @@
-"""Dropout masks in bits, in Triton: the masks of `bert_tf.model.randomness`."""
+"""Dropout masks as bits, in Triton: the masks of `bert_tf.model.randomness`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def draw_keep_bits(key, first_row, keep_words, COUNTS: tl.constexpr, THRESHOLD: 
 
     Element i * COUNTS + q of a row is bit q % 32 of word i, q // 32.
 
-    key: the site's, a uint64 scalar; first_row: an int64 scalar.
+    key: the site's key, a uint64 scalar; first_row: an int64 scalar.
     """
     numbers, batch = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.program_id(1)
     start = (tl.load(first_row) + batch) * COUNTS

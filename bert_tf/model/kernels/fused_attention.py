@@ -50,11 +50,11 @@ class FusedAttention(FusedOperation):
 
     @property
     def _block_size(self) -> int:
-        """Queries, and keys, of a block: so many are the fastest on an H100."""
+        """The number of queries, and of keys, of a block: the fastest on an H100."""
         return self.sequence_length if self._is_one_block else LENGTH_UNIT
 
     def launches(self) -> list[Launch]:
-        """Of the forward kernel, and that of all gradients, or those of d_query and of d_key and d_value."""
+        """The forward kernel's; then one for all gradients, or one for d_query and one for d_key and d_value."""
         length, num_heads, head_size = self.sequence_length, self.num_heads, self.head_size
         if head_size not in HEAD_SIZES:
             raise Unavailable(f"heads have {head_size} elements, not {', '.join(map(str, HEAD_SIZES))}")
@@ -67,35 +67,35 @@ class FusedAttention(FusedOperation):
         by_query = ([batch_size, num_heads, length], floats)
 
         def sums(num_inputs: int) -> launching.Buffer:
-            """Each block's sums of the gradients of inputs."""
+            """Shape and type of each block's sums of its inputs' gradients."""
             return [self.num_rows // block_size, num_inputs, width], floats
 
         inputs, visible = [data] * 3, [tf.int32] * 4  # numbers of queries and of keys, ranges, the dropout's words
         drop = {"KEEP_SCALE": keep_scale(self.dropout_rate), "PACKED": self.is_packed}
-        both = {"S": length, "N": num_heads, "D": head_size, **drop}
+        sizes = {"S": length, "N": num_heads, "D": head_size, **drop}
         scale, block = {"SCALE": 1.0 / math.sqrt(head_size)}, {"BLOCK": block_size}
-        # The fastest on an H100 (9.0). Others were not measured: there they are such that registers nearly suffice.
+        # The fastest on an H100 (9.0). For others, not measured, such that registers nearly suffice.
         num_warps, is_measured = block_size // 16, launching.compute_capability()[0] == 9
-        # A block, and those that are loaded ahead.
+        # One for the current block, the others for blocks that are loaded ahead.
         num_stages = 1 if self._is_one_block else 3 if self._has_wide_registers else 2
         grid = length // block_size, num_heads, batch_size  # programs take blocks of queries or of keys
         make = functools.partial(Launch, "attention", grid=grid, num_warps=num_warps, num_stages=num_stages)
         forward = [*inputs, floats, floats, *visible]
-        launches = [make("attend_forward", forward, [flat, flat, by_query], constants={**both, **block, **scale})]
+        launches = [make("attend_forward", forward, [flat, flat, by_query], constants={**sizes, **block, **scale})]
         if self._is_one_block:
             reads = [*inputs, floats, *visible[1:], data, floats, data]  # without ranges
-            launches += [make("attend_gradients", reads, [flat, flat, flat, sums(3)], constants={**both, **scale})]
+            launches += [make("attend_gradients", reads, [flat, flat, flat, sums(3)], constants={**sizes, **scale})]
         else:
-            for_query = [*inputs, floats, *visible, data, floats, data]
-            of_query = [flat, by_query, by_query, sums(1)]
-            for_key = [*inputs, *visible, floats, data, floats, floats]
+            query_reads = [*inputs, floats, *visible, data, floats, data]
+            query_results = [flat, by_query, by_query, sums(1)]
+            key_reads = [*inputs, *visible, floats, data, floats, floats]
             launches += [
-                make("attend_query_gradient", for_query, of_query, constants={**both, **block, **scale}),
+                make("attend_query_gradient", query_reads, query_results, constants={**sizes, **block, **scale}),
                 make(
                     "attend_key_value_gradients",
-                    for_key,
+                    key_reads,
                     [flat, flat, sums(2)],
-                    constants={**both, **block},
+                    constants={**sizes, **block},
                     num_warps=4 if is_measured else 8,
                 ),
             ]
@@ -113,17 +113,17 @@ class FusedAttention(FusedOperation):
             )
 
             def gradient(d_context: tf.Tensor) -> list[tf.Tensor]:
-                inputs, known = (scaled_query, key_RxH, value_RxH), (context, log_sums, d_context)
+                inputs, results = (scaled_query, key_RxH, value_RxH), (context, log_sums, d_context)
                 if self._is_one_block:
-                    *gradients, sums = self.launch(1, *inputs, value_bias_H, *numbers, words, *known)
+                    *gradients, sums = self.launch(1, *inputs, value_bias_H, *numbers, words, *results)
                 else:
                     d_query, bias_dots, means, query_sums = self.launch(
-                        1, *inputs, value_bias_H, *numbers, key_ranges, words, *known
+                        1, *inputs, value_bias_H, *numbers, key_ranges, words, *results
                     )
-                    d_key, d_value, other_sums = self.launch(
+                    d_key, d_value, key_value_sums = self.launch(
                         2, *inputs, *numbers, query_ranges, words, log_sums, d_context, bias_dots, means
                     )
-                    gradients, sums = [d_query, d_key, d_value], tf.concat([query_sums, other_sums], axis=1)
+                    gradients, sums = [d_query, d_key, d_value], tf.concat([query_sums, key_value_sums], axis=1)
                 return [*gradients, *tf.unstack(tf.reduce_sum(sums, axis=0))]
 
             return context, gradient
@@ -132,16 +132,16 @@ class FusedAttention(FusedOperation):
 
 
 def _numbers(visible: VisibleKeys) -> tuple[tf.Tensor, tf.Tensor]:
-    """Numbers of queries and keys, int32 [B, S]."""
+    """The numbers of queries and of keys, int32 [B, S]."""
     keys = tf.cast(visible.key_numbers_BxS, tf.int32)
     queries = visible.query_numbers_BxQ
     return tf.ones_like(keys) if queries is None else tf.cast(queries, tf.int32), keys
 
 
 def _ranges(query_numbers_BxS: tf.Tensor, key_numbers_BxS: tf.Tensor, block_size: int) -> list[tf.Tensor]:
-    """Which blocks may have a number in common: [first, end) of the keys' for each of the queries', and vice versa.
+    """Which blocks may have a number in common: [first, end) of the key blocks for each query block, and vice versa.
 
-    Both are int32 [B, S / block_size, 2]. A block's numbers are taken for all those from the lowest to the highest.
+    Both are int32 [B, S / block_size, 2]. A block counts as having all numbers from its lowest to its highest.
     """
     shape = [query_numbers_BxS.shape[0], -1, block_size]
     queries, keys = tf.reshape(query_numbers_BxS, shape), tf.reshape(key_numbers_BxS, shape)
@@ -152,7 +152,7 @@ def _ranges(query_numbers_BxS: tf.Tensor, key_numbers_BxS: tf.Tensor, block_size
 
 
 def _range(is_inside: tf.Tensor) -> tf.Tensor:
-    """From the first to after the last true element of the last axis, int32 [..., 2]; zeros where there is none."""
+    """[first, end) of the true elements along the last axis, int32 [..., 2]; zeros where there are none."""
     positions = tf.range(is_inside.shape[-1])
     end = tf.reduce_max(tf.where(is_inside, positions + 1, 0), axis=-1)
     first = tf.minimum(end, tf.reduce_min(tf.where(is_inside, positions, is_inside.shape[-1]), axis=-1))

@@ -15,7 +15,7 @@ from bert_tf.model.kernels.fused_operation import BITS_PER_WORD, FusedOperation,
 from bert_tf.model.kernels.requirements import LOSS_UNIT
 from bert_tf.model.randomness import keep_scale
 
-# Rows that a kernel's programs take at once, and how often: the fastest on an H200.
+# How many rows a kernel's programs take at once, and how often: the fastest on an H200.
 _NORM_ROWS, _NORM_STEPS, _NORM_WARPS = 4, 16, 4
 _GELU_ROWS, _GELU_STEPS, _GELU_WARPS = 8, 16, 4
 _LOSS_ROWS, _LOSS_STEPS, _LOSS_COLUMNS = 8, LOSS_UNIT // 8, 512
@@ -28,7 +28,7 @@ class AddNorm(FusedOperation):
 
     title: ClassVar[str] = "LayerNorm"
     num_rows: int  # R
-    sequence_length: int  # rows of the dropout's first dimension
+    sequence_length: int  # a row of the dropout covers this many rows
     hidden_size: int
     dropout_rate: float
     epsilon: float
@@ -71,10 +71,10 @@ class AddNorm(FusedOperation):
         words = self.draw(site)
 
         def run(x_RxH, bias_H, residual_RxH, gamma_H, beta_H):
-            result, *known = self.launch(0, x_RxH, bias_H, residual_RxH, gamma_H, beta_H, words)
+            result, *saved = self.launch(0, x_RxH, bias_H, residual_RxH, gamma_H, beta_H, words)
 
             def gradient(d_result_RxH: tf.Tensor) -> list[tf.Tensor]:
-                d_x, d_residual, sums = self.launch(1, d_result_RxH, *known, gamma_H, words)
+                d_x, d_residual, sums = self.launch(1, d_result_RxH, *saved, gamma_H, words)
                 d_gamma, d_beta, d_bias = tf.unstack(tf.reduce_sum(sums, axis=0))
                 return [d_x, d_bias, d_residual, d_gamma, d_beta]
 

@@ -13,11 +13,11 @@ from bert_tf.model.kernels.compilation import Kernel, Unavailable
 from bert_tf.model.kernels.launching import TYPES, Buffer, call, find_kernels
 from bert_tf.model.randomness import ELEMENTS_PER_COUNT, threshold
 
-Site = tuple[tf.Tensor, tf.Tensor]  # of a dropout: key and first row, from `DropoutKey.at`
+Site = tuple[tf.Tensor, tf.Tensor]  # a dropout's key and first row, from `DropoutKey.at`
 BITS_PER_WORD = 32
-_WORDS_OF_PROGRAM = 128  # for each of a count's eight elements
-_LARGEST_GRID = 65_535  # in the second and third direction
-_ELEMENTS_LIMIT = 1 << 31  # of an array whose offsets are 32 bits
+_WORDS_PER_PROGRAM = 128  # of each of a count's eight elements
+_LARGEST_GRID = 65_535  # in the second and third dimension
+_ELEMENTS_LIMIT = 1 << 31  # of an array with 32-bit offsets
 
 
 class Launch(NamedTuple):
@@ -40,13 +40,13 @@ class Launch(NamedTuple):
 
 
 class FusedOperation(abc.ABC):
-    """Some operations of a model in kernels, for inputs of one shape. Subclasses are frozen dataclasses.
+    """Base class of operations that run in kernels, for inputs of one shape. Subclasses are frozen dataclasses.
 
-    Raises: Unavailable, when it is made: there are no kernels for the shape, or they cannot be used here.
+    Raises: Unavailable, on creation, if there are no kernels for the shape or they cannot be used on this machine.
     """
 
     title: ClassVar[str]  # for the user
-    has_wide_offsets: ClassVar[bool] = False  # of 64 bits, in all its kernels
+    has_wide_offsets: ClassVar[bool] = False  # whether all its kernels have 64-bit offsets
     num_rows: int
     dtype: tf.DType
 
@@ -57,9 +57,9 @@ class FusedOperation(abc.ABC):
             raise Unavailable(f"{self.num_rows} rows are no multiple of {self.smallest_num_rows}")
         if any(max(launch.grid[1:]) > _LARGEST_GRID for launch in self._launches):
             raise Unavailable(f"{self.num_rows} rows are too many for a launch")
-        most = max(math.prod(shape) for launch in self._launches for shape, _ in launch.results)
-        if most >= _ELEMENTS_LIMIT and not self.has_wide_offsets:
-            raise Unavailable(f"{self.num_rows} rows have {most} elements, too many for offsets of 32 bits")
+        num_elements = max(math.prod(shape) for launch in self._launches for shape, _ in launch.results)
+        if num_elements >= _ELEMENTS_LIMIT and not self.has_wide_offsets:
+            raise Unavailable(f"{self.num_rows} rows have {num_elements} elements, too many for offsets of 32 bits")
         find_kernels(self.kernels)
 
     @property
@@ -69,7 +69,7 @@ class FusedOperation(abc.ABC):
 
     @abc.abstractmethod
     def launches(self) -> list[Launch]:
-        """Of the forward kernel, of those of the gradients, and of that which draws the dropout.
+        """The launches of the forward kernel, then of the gradients' kernels, then of the one that draws the dropout.
 
         Raises: Unavailable, if there are no kernels for the shape.
         """
@@ -96,9 +96,11 @@ class FusedOperation(abc.ABC):
 
 
 def draw_keep_bits(rate: float, num_rows: int, num_elements: int) -> list[Launch]:
-    """The launch for `FusedOperation.draw`, if the rate is not 0; a row of the dropout has so many elements.
+    """The launch for `FusedOperation.draw`, none if the rate is 0.
 
-    Raises: Unavailable, if they do not fill words.
+    `num_rows` and `num_elements` are the dropout's rows and the elements of each.
+
+    Raises: Unavailable, if a row's elements do not fill words.
     """
     if rate == 0:
         return []
@@ -106,10 +108,10 @@ def draw_keep_bits(rate: float, num_rows: int, num_elements: int) -> list[Launch
     num_words = num_counts // BITS_PER_WORD
     if num_elements % (ELEMENTS_PER_COUNT * BITS_PER_WORD):
         raise Unavailable(f"a row's {num_elements} dropouts do not fill words of bits")
-    lowest = threshold(rate) << 16  # of a word's upper half
-    constants = {"COUNTS": num_counts, "THRESHOLD": lowest, "BLOCK": _WORDS_OF_PROGRAM}
+    lowest = threshold(rate) << 16  # for 16 bits in the upper half of a word
+    constants = {"COUNTS": num_counts, "THRESHOLD": lowest, "BLOCK": _WORDS_PER_PROGRAM}
     results, grid = (
         [([num_rows, ELEMENTS_PER_COUNT * num_words], tf.int32)],
-        (-(-num_words // _WORDS_OF_PROGRAM), num_rows, 1),
+        (-(-num_words // _WORDS_PER_PROGRAM), num_rows, 1),
     )
     return [Launch("dropout_bits", "draw_keep_bits", [tf.uint64, tf.int64], results, constants, grid, 4)]

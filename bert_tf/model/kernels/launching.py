@@ -12,7 +12,7 @@ from bert_tf.base.tensorflow import tf, xla_operations
 from bert_tf.model.kernels.compilation import Compiled, Kernel, Unavailable, compile_kernels
 from bert_tf.model.kernels.requirements import LAUNCHER, OLDEST_CAPABILITY
 
-# Triton's names of kernels' parameters.
+# Triton's names for the types of kernels' parameters.
 TYPES = {
     tf.bfloat16: "*bf16",
     tf.float16: "*fp16",
@@ -29,7 +29,7 @@ _REGISTER = "_ZN3xla24CustomCallTargetRegistry8RegisterERKNSt7__cxx1112basic_str
 
 
 def compute_capability() -> tuple[int, int]:
-    """That of the GPU which TensorFlow uses. Raises: Unavailable, without one."""
+    """Of the GPU that TensorFlow uses. Raises: Unavailable, without one."""
     for gpu in tf.config.get_visible_devices("GPU"):
         return tf.config.experimental.get_device_details(gpu)["compute_capability"]
     raise Unavailable("there is no GPU")
@@ -83,7 +83,7 @@ def register(platform: str, function: int | None = None) -> None:
     """Registers the target of `call` with XLA for a platform, "CUDA" or "Host".
 
     Args:
-      function: the address of a C function (stream, buffers, config, its size, status); None: that for GPUs.
+      function: the address of a C function (stream, buffers, config, its size, status); None: the one for GPUs.
 
     Raises: Unavailable.
     """
@@ -100,7 +100,9 @@ def call(kernel: int, grid: Sequence[int], operands: Sequence[tf.Tensor], result
 
     Args:
       operands: the kernel's first parameters, row-major.
-      results: what the kernel writes, its last parameters.
+      results: shapes and types of what the kernel writes, its last parameters.
+
+    Returns: the results.
     """
     return xla_operations().xla_custom_call_v2(
         list(operands),

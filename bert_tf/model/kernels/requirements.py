@@ -1,4 +1,4 @@
-"""Where kernels of our own can be used, as far as it can be said without TensorFlow: the memory plan asks, too."""
+"""Where kernels of our own can be used, as far as is known without TensorFlow: the memory plan needs it, too."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 from bert_tf.base.compiled import compiled_file
 from bert_tf.base.machine.hardware import compute_capabilities
 
-# The compute capability from which on Triton makes matrix instructions of the kernels.
+# The oldest compute capability for which Triton compiles the kernels to matrix instructions.
 OLDEST_CAPABILITY = (8, 0)
 HEAD_SIZES = (32, 64, 128)
-# The lengths of sequences: multiples of this, and one that is shorter.
+# Sequence lengths: multiples of the first, or the second, which is shorter.
 LENGTH_UNIT, SHORT_LENGTH = 64, 32
-# The rows of the masked words' loss, the predictions of a micro-batch: multiples of this.
+# The rows of the masked words' loss, a micro-batch's predictions, must be a multiple of this.
 LOSS_UNIT = 64
 # The C++ that XLA calls.
 LAUNCHER = Path(__file__).with_name("launch.cpp")
@@ -27,10 +27,10 @@ def may_have_kernels() -> bool:
 
 
 def can_attend(head_size: int, sequence_length: int) -> bool:
-    """Whether there are kernels for the attention of such heads."""
+    """Whether there are attention kernels for this head size and sequence length."""
     return head_size in HEAD_SIZES and has_blocks(sequence_length)
 
 
 def has_blocks(sequence_length: int) -> bool:
-    """Whether the kernels' blocks divide a length."""
+    """Whether the sequence length is made up of the kernels' blocks."""
     return sequence_length % LENGTH_UNIT == 0 or sequence_length == SHORT_LENGTH

@@ -1,6 +1,6 @@
 """Cross-entropy over a vocabulary, in Triton: the logits are read once for the loss, and once for their gradient.
 
-Shape letters: R rows, V vocabulary, W its size with the columns that pad it.
+Shape letters: R rows, V vocabulary, W its size including the columns that pad it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 def word_loss(
     logits, bias, labels, losses, are_correct, log_sums, V: tl.constexpr, W: tl.constexpr, COLUMNS: tl.constexpr
 ):
-    """Of each row the label's cross-entropy, whether it has the largest logit, and the log of the sum of exponentials.
+    """For each row the label's cross-entropy, whether it has the largest logit, and the log of the sum of exponentials.
 
-    All float32 [R]. To the logits [R, W] the bias [W] is still to be added.
+    All are float32 [R]. The logits [R, W] come without their bias [W].
     """
     row = tl.program_id(0).to(tl.int64)
     highest = tl.full([COLUMNS], -1e30, tl.float32)
@@ -32,9 +32,9 @@ def word_loss(
     peak = tl.max(highest)
     log_sum = tl.log(tl.sum(total * tl.exp2((highest - peak) * LOG2_E))) + peak
     label = tl.load(labels + row)
-    of_label = tl.load(logits + row * W + label).to(tl.float32) + tl.load(bias + label)
-    tl.store(losses + row, log_sum - of_label)
-    tl.store(are_correct + row, (of_label >= peak).to(tl.float32))
+    label_logit = tl.load(logits + row * W + label).to(tl.float32) + tl.load(bias + label)
+    tl.store(losses + row, log_sum - label_logit)
+    tl.store(are_correct + row, (label_logit >= peak).to(tl.float32))
     tl.store(log_sums + row, log_sum)
 
 
@@ -55,20 +55,20 @@ def word_loss_gradient(
 ):
     """d_logits [R, W], zero in the columns that pad.
 
-    And the sums over each program's ROWS * STEPS rows that make the bias's gradient, [programs, W].
+    Also its sums over each program's ROWS * STEPS rows, [programs, W], which add up to the bias's gradient.
     """
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     inside = (columns < W)[None, :]
-    added = tl.load(bias + columns, columns < W, 0.0)[None, :]
-    of_bias = tl.zeros([ROWS, COLUMNS], tl.float32)
+    bias_values = tl.load(bias + columns, columns < W, 0.0)[None, :]
+    bias_sums = tl.zeros([ROWS, COLUMNS], tl.float32)
     for step in range(STEPS):
         rows = (tl.program_id(1) * STEPS + step) * ROWS + tl.arange(0, ROWS)
-        at = rows.to(tl.int64)[:, None] * W + columns[None, :]
-        values = tl.load(logits + at, inside, 0.0).to(tl.float32) + added
+        offsets = rows.to(tl.int64)[:, None] * W + columns[None, :]
+        values = tl.load(logits + offsets, inside, 0.0).to(tl.float32) + bias_values
         probabilities = tl.exp2((values - tl.load(log_sums + rows)[:, None]) * LOG2_E)
         is_label = columns[None, :] == tl.load(labels + rows)[:, None]
         difference = tl.where(is_label, probabilities - 1.0, probabilities) * tl.load(d_losses + rows)[:, None]
         difference = tl.where((columns < V)[None, :], difference, 0.0)
-        tl.store(d_logits + at, difference.to(d_logits.dtype.element_ty), inside)
-        of_bias += difference
-    tl.store(sums + tl.program_id(1) * W + columns, tl.sum(of_bias, 0), columns < W)
+        tl.store(d_logits + offsets, difference.to(d_logits.dtype.element_ty), inside)
+        bias_sums += difference
+    tl.store(sums + tl.program_id(1) * W + columns, tl.sum(bias_sums, 0), columns < W)

@@ -63,14 +63,14 @@ def test_a_second_start_compiles_nothing(tmp_path, started):
 def test_another_card_version_or_source_is_compiled_anew(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     folder = shutil.copytree(compilation._SOURCES, tmp_path / "sources")
-    file = compilation._kept_file(KERNEL, A100, "3.9.0")
-    others = [compilation._kept_file(KERNEL, (9, 0), "3.9.0"), compilation._kept_file(KERNEL, A100, "3.9.1")]
-    others.append(compilation._kept_file(OTHER, A100, "3.9.0"))
+    file = compilation._cache_file(KERNEL, A100, "3.9.0")
+    others = [compilation._cache_file(KERNEL, (9, 0), "3.9.0"), compilation._cache_file(KERNEL, A100, "3.9.1")]
+    others.append(compilation._cache_file(OTHER, A100, "3.9.0"))
     monkeypatch.setattr(compilation, "_SOURCES", folder)
-    assert compilation._kept_file(KERNEL, A100, "3.9.0") == file
+    assert compilation._cache_file(KERNEL, A100, "3.9.0") == file
     with open(folder / "dropout_bits.py", "a") as source:  # a function of it is part of this kernel
         source.write("# Changed.\n")
-    others.append(compilation._kept_file(KERNEL, A100, "3.9.0"))
+    others.append(compilation._cache_file(KERNEL, A100, "3.9.0"))
     assert len({file, *others}) == 5
 
 
@@ -124,7 +124,7 @@ def unavailable(*kernels: Kernel) -> str:
             OSError(errno.ENOMEM, "Not enough memory"),
             "Triton cannot be started: Not enough memory",
         ),
-        (Path, "home", RuntimeError("no home directory"), "this user has no home folder to keep them in: XDG_CACHE_"),
+        (Path, "home", RuntimeError("no home directory"), "this user has no home folder to cache them in: XDG_CACHE_"),
     ],
     ids=["package", "memory", "home"],
 )
