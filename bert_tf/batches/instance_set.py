@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import glob
 import hashlib
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -59,7 +60,7 @@ def find_shards(patterns: str, argument: str) -> list[Path]:
                 hint = "name the folder 'training' in it, or for --eval_files the folder 'test'"
             raise UserError(f"--{argument}: {pattern!r} names no record or token file; {hint}")
         shards += files
-    if len(set(shards)) != len(shards):
+    if len({os.path.abspath(path) for path in shards}) != len(shards):
         raise UserError(f"--{argument}={patterns!r} names some files twice; every shard counts once")
     kinds = {path.suffix == TOKENS_SUFFIX: path for path in shards}
     if len(kinds) > 1:
