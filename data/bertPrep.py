@@ -5,7 +5,7 @@ import os
 import sys
 
 if __name__ == "__main__":
-    # Python puts the folder of this file there.
+    # Python puts this file's folder first; bert_tf is in the parent folder.
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
     from bert_tf.programs.commands import bertprep
 

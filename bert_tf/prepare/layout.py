@@ -1,4 +1,4 @@
-"""The folders below a working directory, and what all stages share."""
+"""The folders below a working directory, and the workers that a stage's options ask for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stages of data preparation: how each runs, and where they leave their files and manifests.
+"""The stages of data preparation: how each runs, and where it leaves its files and manifests.
 
 File names below the working directory are part of the interface, because users glob them:
 ``download/<corpus>/``, ``formatted_one_article_per_line/<corpus>_one_<...>_per_line.txt``,
@@ -45,7 +45,9 @@ def run_text_formatting(options: PreparationOptions, layout: Layout) -> None:
         return
     parts = registry.corpora_of(dataset)
     if len(parts) > 1:
-        raise UserError(f"dataset={dataset} consists of others: format each of {', '.join(parts)}, then run sharding")
+        raise UserError(
+            f"dataset={dataset} consists of other datasets: format each of {', '.join(parts)}, then run sharding"
+        )
     corpus = registry.open_corpus(options, layout.root)
     if dataset == "custom":
         print(f"input files: {len(corpus.paths):,}; input_format={corpus.arguments['input_format']}", flush=True)
@@ -62,16 +64,14 @@ def run_text_formatting(options: PreparationOptions, layout: Layout) -> None:
     run_stage(stage, "formatted", output, write)
 
 
-class _Formatted(NamedTuple):
-    """A formatted corpus."""
-
+class _FormattedCorpus(NamedTuple):
     path: Path
-    manifest: Manifest | None  # None: the user has put the file there
+    manifest: Manifest | None  # None: the user provided the file
     entry: FileEntry
 
 
-def _formatted_corpora(dataset: str, layout: Layout) -> list[_Formatted]:
-    """Those that the dataset consists of. Raises: UserError where one is missing or was changed."""
+def _formatted_corpora(dataset: str, layout: Layout) -> list[_FormattedCorpus]:
+    """The formatted corpora of a dataset. Raises: UserError where one is missing or was changed."""
     formatted = []
     for corpus in registry.corpora_of(dataset):
         path, format_again = layout.formatted_file(corpus), command("text_formatting", corpus)
@@ -85,7 +85,7 @@ def _formatted_corpora(dataset: str, layout: Layout) -> list[_Formatted]:
         if manifest := read_manifest(layout.formatted_manifest(corpus)):
             manifest.require_whole(layout.formatted, f"{format_again} again")
             sha256 = manifest.entries[0].sha256
-        formatted.append(_Formatted(path, manifest, describe_input(path, layout.root, sha256)))
+        formatted.append(_FormattedCorpus(path, manifest, describe_input(path, layout.root, sha256)))
     return formatted
 
 
@@ -101,14 +101,14 @@ def run_sharding(options: PreparationOptions, layout: Layout) -> None:
     ).validated()
     corpora = _formatted_corpora(dataset, layout)
     has_sentences = any(
-        each.manifest and each.manifest.arguments.get("input_format") == "sentences" for each in corpora
+        corpus.manifest and corpus.manifest.arguments.get("input_format") == "sentences" for corpus in corpora
     )
     if has_sentences and settings.segmentation_method != "rules":
         raise UserError(
             f"segmentation_method={settings.segmentation_method}: has no effect on text that was formatted with "
             "--input_format=sentences, whose sentences are kept: leave it out"
         )
-    inputs, paths = [each.entry for each in corpora], [each.path for each in corpora]
+    inputs, paths = [corpus.entry for corpus in corpora], [corpus.path for corpus in corpora]
     stage = Stage("sharding", dataset, layout.sharded / dataset / MANIFEST_NAME, settings._asdict(), inputs)
 
     def write(stage: Stage) -> Made:
@@ -136,49 +136,49 @@ def run_create_vocab(options: PreparationOptions, layout: Layout) -> None:
         )
     casing, vocab_size = creating.casing_of(options), options.vocab_size
     arguments = {"vocab_size": vocab_size, **casing.flags()}
-    stage = Stage("create_vocab", options.dataset, manifest_path, arguments, [each.entry for each in corpora])
-    paths = [each.path for each in corpora]
+    stage = Stage("create_vocab", options.dataset, manifest_path, arguments, [corpus.entry for corpus in corpora])
+    paths = [corpus.path for corpus in corpora]
     run_stage(stage, "vocabulary", output, lambda _: vocabulary.create_vocab(output, paths, vocab_size, casing))
 
 
-class _Declared(NamedTuple):
-    """A stage: what runs it, and the folders with its manifests, below the working directory."""
+class _Declaration(NamedTuple):
+    """A stage: what runs it, and patterns of the folders with its manifests, relative to the working directory."""
 
     run: Callable[[PreparationOptions, Layout], None]
     folders: tuple[str, ...]
-    is_of_corpus: bool = False  # else of a dataset, which may consist of several corpora
+    is_per_corpus: bool = False  # False: it runs once for a dataset, which may consist of several corpora
 
 
-_DECLARED = {
-    "download": _Declared(run_download, ("download/*", "download/glue/*", "download/pubmed/*"), is_of_corpus=True),
-    "text_formatting": _Declared(
+_DECLARATIONS = {
+    "download": _Declaration(run_download, ("download/*", "download/glue/*", "download/pubmed/*"), is_per_corpus=True),
+    "text_formatting": _Declaration(
         run_text_formatting,
-        ("formatted_one_article_per_line", "biobert/*"),  # or a download, BC5CDR
-        is_of_corpus=True,
+        ("formatted_one_article_per_line", "biobert/*"),  # biobert/: ChemProt's tables, or BC5CDR's download
+        is_per_corpus=True,
     ),
-    "sharding": _Declared(run_sharding, ("sharded/*",)),
-    "create_vocab": _Declared(run_create_vocab, ("vocab/*",)),
-    "create_token_files": _Declared(creating.create_token_files, ("tokens/*/*",)),
-    "create_tfrecord_files": _Declared(creating.create_tfrecord_files, ("tfrecord/*/*",)),
+    "sharding": _Declaration(run_sharding, ("sharded/*",)),
+    "create_vocab": _Declaration(run_create_vocab, ("vocab/*",)),
+    "create_token_files": _Declaration(creating.create_token_files, ("tokens/*/*",)),
+    "create_tfrecord_files": _Declaration(creating.create_tfrecord_files, ("tfrecord/*/*",)),
 }
-STAGES = {name: stage.run for name, stage in _DECLARED.items()}
-# Actions that add to a stage's output, or make the same output from another source.
+STAGES = {name: stage.run for name, stage in _DECLARATIONS.items()}
+# Actions on token files: one adds pairs to them, the other makes from them what create_tfrecord_files makes from text.
 FROM_TOKEN_FILES = {"create_pairs": creating.create_pairs, "export_tfrecord": creating.export_tfrecord}
 
 
 def find_prepared(layout: Layout, dataset: str = "") -> list[Prepared]:
-    """What the stages have left of a dataset and the corpora that it is made of, or of all datasets, by stage."""
+    """What the stages have made of a dataset and its corpora (default: of all datasets), in the order of the stages."""
     parts = registry.parts_of(dataset)
     begun = [
         prepared
-        for name, stage in _DECLARED.items()
+        for name, stage in _DECLARATIONS.items()
         for folder in stage.folders
         for path in manifests_in(layout.root, folder)
         if (prepared := read_stage(path, name))
     ]
-    chosen = [
-        prepared
-        for prepared in begun
-        if dataset in ("", prepared.dataset) or (_DECLARED[prepared.stage].is_of_corpus and prepared.dataset in parts)
-    ]
-    return sorted(chosen, key=lambda prepared: [*STAGES].index(prepared.stage))
+
+    def is_chosen(prepared: Prepared) -> bool:
+        is_per_corpus = _DECLARATIONS[prepared.stage].is_per_corpus
+        return dataset in ("", prepared.dataset) or (is_per_corpus and prepared.dataset in parts)
+
+    return sorted(filter(is_chosen, begun), key=lambda prepared: [*STAGES].index(prepared.stage))

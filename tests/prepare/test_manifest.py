@@ -204,7 +204,7 @@ def test_another_programs_unfinished_repair_goes_on(tmp_path, monkeypatch):
 def test_another_programs_unfinished_stage_is_refused(tmp_path, monkeypatch):
     kill(tmp_path)
     monkeypatch.setattr(stages, "code_digest", lambda: "other")
-    refused("made differently: the version of the program.* is another.*delete .*manifest.json.journal", tmp_path)
+    refused("made differently: the version of the program.* has changed.*delete .*manifest.json.journal", tmp_path)
     with stage(tmp_path, is_fetched=True) as again:
         assert list(again.finished) == ["part_0"]
         finish(again, tmp_path)

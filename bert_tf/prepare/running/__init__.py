@@ -1,1 +1,1 @@
-"""How stages run. In: tasks. Out: their results in order, by a process pool or a Dask cluster; manifests."""
+"""Running stages. In: tasks. Out: their results in order, from a process pool or a Dask cluster; manifests."""

@@ -42,7 +42,11 @@ _one_task = threading.Lock()
 
 
 def run_task(host: str, code: str, working_dir: str, call: bytes) -> Any:
-    """Runs on a worker: the result of a pickled (function, item), for a run on `host` whose code has this digest."""
+    """Runs on a worker: the result of `call`, a pickled (function, item).
+
+    Raises: WorkersError where the worker does not see `working_dir`, or its code's digest is not `code`, the digest of
+      the run on `host`.
+    """
     worker = f"the Dask worker on {socket.gethostname()}"
     if code_digest() != code:
         raise WorkersError(f"{worker} runs other code than this command on {host}: restart the workers, then {_GO_ON}")
@@ -57,7 +61,7 @@ def run_task(host: str, code: str, working_dir: str, call: bytes) -> Any:
 
 
 def _task(checkout: str) -> Callable[..., Any]:
-    # Dask pickles a nested function by value, so a worker does not have to import a module for it.
+    # Dask pickles a nested function by value, so a worker can unpickle it before it can import our modules.
     def bertPrep(*arguments: Any) -> Any:  # noqa: N802 - the task's name on Dask's web pages
         import sys
 
@@ -72,15 +76,15 @@ def _task(checkout: str) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def _connect(scheduler: str) -> Iterator[distributed.Client]:
-    """A client of the scheduler at an address or in a scheduler file; closing the client drops its tasks."""
-    # Our errors say in a sentence what Dask logs; Tornado logs tasks on a connection that an interrupt closes.
+    """A client of a scheduler, given by its address or its scheduler file; closing the client drops its tasks."""
+    # Our errors say in a sentence what Dask logs; Tornado logs the tasks of a connection that an interrupt closes.
     for name in ("distributed", "distributed.client", "tornado.application"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     is_file = scheduler.endswith(".json") or os.path.isfile(scheduler)
-    latest = time.monotonic() + FIND_SCHEDULER_SECS
+    deadline = time.monotonic() + FIND_SCHEDULER_SECS
     try:
-        while is_file and not os.path.exists(scheduler):  # for which Dask would wait without limit
-            if time.monotonic() > latest:
+        while is_file and not os.path.exists(scheduler):  # Dask would wait for the file without limit
+            if time.monotonic() > deadline:
                 raise FileNotFoundError(f"no such file for {FIND_SCHEDULER_SECS} s")
             time.sleep(0.1)
         options = {"scheduler_file" if is_file else "address": scheduler, "timeout": FIND_SCHEDULER_SECS}
@@ -99,9 +103,9 @@ def _connect(scheduler: str) -> Iterator[distributed.Client]:
 
 
 class DaskCluster(TaskPool):
-    """The workers of the scheduler at an address, or in a scheduler file; they see the working directory, too.
+    """The workers of a scheduler, given by its address or its scheduler file; they see the working directory, too.
 
-    While it is at work, all methods raise CancelledError if the scheduler is lost, which `_start` says in words.
+    Once tasks run, all methods raise CancelledError if the scheduler is lost; `_start` turns it into a WorkersError.
     """
 
     def __init__(self, scheduler: str, working_dir: Path):

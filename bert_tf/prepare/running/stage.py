@@ -1,4 +1,4 @@
-"""A stage of preparation, how it continues when it was killed, and what it has left on the disk.
+"""A stage of preparation: how it runs, how it continues after a kill, and what it leaves on the disk.
 
 A stage writes its files below one folder and at the end a manifest: the arguments, the inputs, total
 counts, and size and sha256 of each file. While the stage runs, a journal beside the manifest lists the
@@ -32,8 +32,6 @@ from bert_tf.text.tokenizer import original_vocabulary
 FORMAT_VERSION = 2
 # The ending of the temporary names of `atomic_file`.
 _TEMPORARY = "." + 32 * "[0-9a-f]" + TEMPORARY_SUFFIX
-
-
 _JOURNAL = ".journal"
 
 
@@ -89,11 +87,11 @@ class Journal(NamedTuple):
     header: Header
     time: float  # seconds since 1970
     program: str  # its `code_digest`
-    # Each has "finished", a file's entry; "checkpoint", a position in a single long file; or "damaged", the name of a
-    # file that --action verify has found damaged. And "time", unless it was copied from an earlier run's journal.
+    # Each holds "finished", a file's entry; "checkpoint", a position in a single long file; or "damaged", the name of a
+    # file that --action verify has found damaged. Also "time", unless `Stage` copied it from an earlier run's journal.
     steps: list[dict[str, Any]]
     finished: dict[str, FileEntry]
-    damaged: set[str]  # those that have not been made again
+    damaged: set[str]  # names of damaged files that have not been made again
     checkpoint: dict[str, Any] | None  # the last one
 
 
@@ -139,13 +137,16 @@ def _begin_journal(manifest_path: Path, header: Header, steps: Iterable[Mapping[
 class Stage:
     """One run of one stage: finds files of earlier runs, notes new ones, writes the manifest at the end.
 
-    A context manager that holds the stage's lock and turns disk errors into user errors.
-    `finished` maps a file's name (relative to the manifest's folder) to its entry.
-    `damaged`: names of files that are there, but must be made again.
-    A manifest called manifest.json has its folder to itself; one with a longer name may share its folder with others.
-    `made_before`: the entries of the manifest, if there is one.
-    `is_fetched`: the bytes do not depend on this program's version (downloads).
-    `grows`: there may be more files to make each time.
+    A context manager that holds the stage's lock and turns disk errors into user errors. A manifest called
+    manifest.json has its folder to itself; one with a longer name may share its folder with other manifests.
+
+    Args:
+      is_fetched: the bytes do not depend on this program's version (downloads).
+      grows: each run may find more files to make.
+    Attributes:
+      finished: name of a file (relative to the manifest's folder) -> its entry.
+      damaged: names of files that exist, but must be made again.
+      made_before: name of a file -> its entry in the manifest, if there is a manifest.
 
     Raises (on entering):
       UserError: another run holds the lock, or the folder's files were made from other arguments or inputs.
@@ -185,7 +186,7 @@ class Stage:
         with contextlib.ExitStack() as stack:
             stack.enter_context(clear_disk_errors(self.folder))
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._refuse_files_of_others()
+            self._refuse_foreign_files()
             self._lock(stack)
             manifest = read_manifest(self.manifest_path)
             if manifest is not None:
@@ -193,15 +194,14 @@ class Stage:
                 self._require_same(self.manifest_path, manifest, None)
                 self.finished.update(self.made_before)
             self._read_journal()
-            gone = [name for name, entry in self.finished.items() if not entry.is_in(self.folder)]
-            for name in gone:
+            missing = [name for name, entry in self.finished.items() if not entry.is_in(self.folder)]
+            for name in missing:
                 del self.finished[name]
-            again = [*gone, *sorted(self.damaged)]
-            self.is_done = manifest is not None and not again and not self._grows
-            if manifest is not None and again:
-                print(
-                    f"making {len(again)} lost or damaged files again below {self.folder}: {again[0]} ...", flush=True
-                )
+            to_remake = [*missing, *sorted(self.damaged)]
+            self.is_done = manifest is not None and not to_remake and not self._grows
+            if manifest is not None and to_remake:
+                files = f"{len(to_remake)} lost or damaged files"
+                print(f"making {files} again below {self.folder}: {to_remake[0]} ...", flush=True)
             self._remove_temporary_files()
             if self.is_done:
                 # A run that was killed right after writing the manifest leaves its journal.
@@ -228,8 +228,8 @@ class Stage:
     def complete(self, counts: dict[str, Any], shards: dict[str, list[FileEntry]]) -> None:
         """Writes the manifest, which marks the stage as done.
 
-        Raises: UserError if a file that was made again has other bytes than the first time: what was made from it then
-          does not fit it.
+        Raises: UserError if a file that was made again has other bytes than the first time: what later stages made from
+          the first one does not fit it.
         """
         manifest = Manifest(**vars(self._header), counts=counts, shards=shards)
         for entry in manifest.entries:
@@ -241,7 +241,7 @@ class Stage:
                 )
         text = json.dumps(manifest.to_json(), indent=1, ensure_ascii=False)
         with atomic_file(self.manifest_path) as file:
-            # The bytes of a file name that are not UTF-8 are lone surrogates in Python, and then escapes in JSON.
+            # Python has bytes of a file name that are not UTF-8 as lone surrogates; in the JSON they become escapes.
             file.write(text.encode("utf-8", "backslashreplace") + b"\n")
         self.forget()
 
@@ -249,8 +249,8 @@ class Stage:
         """Removes the journal: the next run starts from the beginning."""
         self._journal_path.unlink(missing_ok=True)
 
-    def _refuse_files_of_others(self) -> None:
-        """Raises: UserError where a split's folder holds files although no run has begun here."""
+    def _refuse_foreign_files(self) -> None:
+        """Raises: UserError where a split's folder holds files although this stage has never run."""
         if self._shared_prefix or self._is_fetched or has_begun(self.manifest_path):
             return
         for path in self.folder.glob("*/[!.]*"):
@@ -269,10 +269,13 @@ class Stage:
             ) from None
 
     def _require_same(self, path: Path, stored: Header, program: str | None) -> None:
-        """Raises: UserError where another header is stored at `path`; or another program, of an unfinished stage."""
+        """Compares this run with the header stored at `path` and, for an unfinished stage, its program (None: do not).
+
+        Raises: UserError where they differ.
+        """
         differences = stored.differences(self._header, is_finished=program is None)
         if program not in (None, code_digest()) and not self._is_fetched:
-            differences.append("the version of the program, or of Unicode in Python, is another")
+            differences.append("the version of the program, or of Unicode in Python, has changed")
         if differences:
             raise UserError(
                 f"{self.folder} holds {stored.stage} of {stored.dataset} that was begun or made differently: "
@@ -285,7 +288,7 @@ class Stage:
         # A run that ended before its first finished step does not restrict the arguments of the next one.
         if journal is None or not journal.steps:
             return
-        # What a repair has made again must have the bytes in the manifest, whichever program made it.
+        # A repair may go on with any version of the program: `complete` compares its bytes with the manifest.
         self._require_same(self._journal_path, journal.header, None if self.made_before else journal.program)
         for name in journal.damaged:
             self.finished.pop(name, None)
@@ -308,7 +311,7 @@ class Stage:
         os.fsync(self._journal.fileno())
 
     def _remove_temporary_files(self) -> None:
-        # Only this stage's files: another stage may run in the same folder, or a training draw pairs there.
+        # Only this stage's files: another stage may run in the same folder, or a training may draw pairs in it.
         for path in self.folder.glob(("*" if self._shared_prefix else "**/*") + _TEMPORARY):
             is_pairs = path.with_suffix("").with_suffix("").suffix in PAIR_SUFFIXES
             if path.name.lstrip(".").startswith(self._shared_prefix) and not is_pairs:
@@ -316,7 +319,7 @@ class Stage:
 
 
 def has_begun(manifest_path: Path) -> bool:
-    """Whether a stage with this manifest was ever started, so that what lies there may be its own."""
+    """Whether a stage with this manifest was ever started, so that files beside the manifest may be its own."""
     return manifest_path.exists() or _beside(manifest_path, ".lock").exists()
 
 
@@ -324,8 +327,8 @@ def has_begun(manifest_path: Path) -> bool:
 Made = tuple[dict[str, Any], dict[str, list[FileEntry]]]
 
 
-def run_stage(stage: Stage, label: str, where: Path, make: Callable[[Stage], Made]) -> dict[str, Any] | None:
-    """Has `make` write what is missing, and prints its counts, which are returned; None if nothing was to do."""
+def run_stage(stage: Stage, label: str, output: Path, make: Callable[[Stage], Made]) -> dict[str, Any] | None:
+    """Has `make` write the missing files; prints and returns its counts, or returns None if there was nothing to do."""
     with stage:
         if stage.is_done:
             print(
@@ -336,7 +339,7 @@ def run_stage(stage: Stage, label: str, where: Path, make: Callable[[Stage], Mad
             return None
         counts, shards = make(stage)
         stage.complete(counts, shards)
-        print(f"{label}: {counts_in_words(counts)}\n{where}", flush=True)
+        print(f"{label}: {counts_in_words(counts)}\n{output}", flush=True)
         return counts
 
 
@@ -373,10 +376,10 @@ class Prepared(NamedTuple):
         steps = self.journal.steps if self.journal else []
         _begin_journal(self.manifest_path, self.header, [*steps, *({"damaged": name} for name in names)])
 
-    def find_vocab(self, *others: Path) -> Path | None:
-        """The vocabulary that its files were made with: their copy of it, or one of the `others`."""
+    def find_vocab(self, *alternatives: Path) -> Path | None:
+        """The vocabulary that the files were made with: the copy beside them or an alternative; None: neither."""
         assert self.header.vocab
-        files = filter(Path.is_file, (original_vocabulary(self.folder), *others))
+        files = filter(Path.is_file, (original_vocabulary(self.folder), *alternatives))
         return next((path for path in files if sha256_of_file(path) == self.header.vocab.sha256), None)
 
     @property
@@ -389,7 +392,7 @@ class Prepared(NamedTuple):
 
 
 def read_stage(manifest_path: Path, stage: str) -> Prepared | None:
-    """None if the stage has not begun; `stage`: which it is, unless it is a download."""
+    """What the stage with this manifest has left, or None if it has not begun; `stage`: its name, if no download."""
     is_at_work = is_locked(_beside(manifest_path, ".lock"))
     try:
         manifest = read_manifest(manifest_path)
@@ -407,7 +410,7 @@ def read_stage(manifest_path: Path, stage: str) -> Prepared | None:
 
 
 def manifests_in(root: Path, pattern: str) -> list[Path]:
-    """The manifests that there are, or may be one day, in the folders that the pattern finds."""
+    """The manifests in the folders that the pattern matches, and those that unfinished stages will write there."""
     journals = (path.with_name(path.name[1:].removesuffix(_JOURNAL)) for path in root.glob(f"{pattern}/.*{_JOURNAL}"))
     manifests = (path for name in ("", "*.") for path in root.glob(f"{pattern}/{name}{MANIFEST_NAME}"))
     return sorted({*manifests, *journals})

@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import contextlib
+import itertools
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -62,9 +63,9 @@ class TaskPool:
             for item in items:
                 size = size_of(item)
                 while waiting and (in_flight + size > largest_in_flight or len(waiting) >= self._most_in_flight()):
-                    future, done = waiting.popleft()
+                    future, finished_size = waiting.popleft()
                     yield self._result(future)
-                    in_flight -= done
+                    in_flight -= finished_size
                 waiting.append((self._submit(function, item), size))
                 in_flight += size
             while waiting:
@@ -95,9 +96,10 @@ def make_files(
 
     Args:
       tasks: split -> name of a file below the stage's folder -> what it is made from.
-    Returns: the entries of all files, by split.
+    Returns: the entries of all files, also those finished before, by split.
     """
-    unfinished = [task for of_split in tasks.values() for name, task in of_split.items() if name not in stage.finished]
+    by_name = itertools.chain.from_iterable(files.items() for files in tasks.values())
+    unfinished = [task for name, task in by_name if name not in stage.finished]
     num_files = sum(map(len, tasks.values()))
     for split in tasks:
         (stage.folder / split).mkdir(exist_ok=True)
@@ -106,7 +108,7 @@ def make_files(
         for entry in workers.map_in_order(make, unfinished):
             stage.add(entry)
             bar.update(1)
-    return {split: [stage.finished[name] for name in of_split] for split, of_split in tasks.items()}
+    return {split: [stage.finished[name] for name in names] for split, names in tasks.items()}
 
 
 class ProcessPool(TaskPool):
