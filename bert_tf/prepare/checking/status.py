@@ -1,4 +1,4 @@
-"""--action status: what is finished, and how far the rest is and how much longer it will take."""
+"""--action status: what is finished; of the rest, how much is done and the time that is left."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def _progress(prepared: Prepared, journal: Journal) -> str:
     if in_bytes:
         total = sum(entry.num_bytes for entry in inputs)
     else:
-        # With a manifest this is a repair. How many files a download has is not known.
+        # A stage with a manifest is under repair. How many files a download has is not known in advance.
         num_shards = sum(arguments.get(f"num_{split}_shards", 0) for split in SPLITS)
         total = len(prepared.entries) or (num_shards if prepared.stage == "sharding" else len(inputs))
     done = _amount(journal.steps, in_bytes)
-    words = f"{done:,}{f' of {total:,}' if total else ''} {'bytes' if in_bytes else 'files'}"
+    progress = f"{done:,}{f' of {total:,}' if total else ''} {'bytes' if in_bytes else 'files'}"
     since_start = done - _amount([step for step in journal.steps if "time" not in step], in_bytes)
     if total and since_start:
         secs = (journal.steps[-1].get("time", journal.time) - journal.time) * (total - done) / since_start
-        words += f", {tqdm.format_interval(secs)} of work left"
-    return words
+        progress += f", {tqdm.format_interval(secs)} of work left"
+    return progress
 
 
 def describe_stage(prepared: Prepared) -> Iterator[str]:

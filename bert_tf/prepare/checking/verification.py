@@ -1,7 +1,7 @@
-"""--action verify: checks files against manifests; with --repair, has what is damaged made again.
+"""--action verify: checks files against manifests; with --repair, damaged files are made again.
 
-A stage makes its own files again, as it makes missing ones. An index and pairs are removed, because whoever reads the
-data next makes those that are missing.
+A stage makes its own damaged files again, as it makes missing ones. Damaged indexes and pairs are only removed:
+whoever reads the data next makes them again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bert_tf.records.shard import INDEX_SUFFIX, index_path, open_index
 from bert_tf.settings.preparation import LICENSE_GROUPS, PreparationOptions
 from bert_tf.text.tokenizer import original_vocabulary
 
-# Of files that are made from the one beside them when they are missing.
+# Of files that readers derive from the file beside them if they are missing.
 _DERIVED = (INDEX_SUFFIX, *SUFFIXES)
 
 
@@ -47,8 +47,8 @@ def _damage(path: Path, entry: FileEntry, stage: str) -> str:
         elif stage == "create_token_files":
             token_file.TokenFile(path).verify()
     except UserError as error:
-        words = str(error).removeprefix(f"{path}: ")
-        return words.removesuffix(f"; {tfrecord.HOW_TO_MEND}").removesuffix(f"; {token_file.HOW_TO_MEND}")
+        reason = str(error).removeprefix(f"{path}: ")
+        return reason.removesuffix(f"; {tfrecord.HOW_TO_MEND}").removesuffix(f"; {token_file.HOW_TO_MEND}")
     sizes = f"{path.stat().st_size:,} where its manifest says {entry.num_bytes:,}"
     return f"has other bytes than those that were made, {sizes}"
 
@@ -100,20 +100,20 @@ def _wrong_totals(manifest: Manifest) -> Iterator[str]:
             sums.update({f"{name}_{split}": count for name, count in counts.items()})
     for name, total in manifest.counts.items():
         if sums.get(name, total) != total:
-            yield f"says {name} {total:,}, its files add up to {sums[name]:,}: correct it by an editor"
+            yield f"says {name} {total:,}, its files add up to {sums[name]:,}: correct it with an editor"
 
 
 def _folder_faults(prepared: Prepared, manifest: Manifest) -> Iterator[Fault]:
-    """The faults of a folder: wrong totals, a wrong copy of the vocabulary, files of others."""
+    """The faults of a folder: wrong totals, a wrong copy of the vocabulary, files that are not in the manifest."""
     for fault in _wrong_totals(manifest):
         yield Fault(prepared.manifest_path, fault, is_by_hand=True)
     if manifest.vocab and not prepared.find_vocab():
         yield Fault(
             original_vocabulary(prepared.folder), "is gone, or not the vocabulary that the files were made with"
         )
-    known = {prepared.folder / entry.file for entry in prepared.entries}
+    listed = {prepared.folder / entry.file for entry in prepared.entries}
     for path in sorted(path for split in manifest.shards for path in (prepared.folder / split).glob("[!.]*")):
-        if path not in known and path.suffix not in (TEMPORARY_SUFFIX, *_DERIVED):
+        if path not in listed and path.suffix not in (TEMPORARY_SUFFIX, *_DERIVED):
             fault = "is not in the manifest: a training would read it too; move it away"
             yield Fault(path, fault, is_by_hand=True)
 
@@ -122,10 +122,10 @@ def all_faults(prepared: Prepared, workers: TaskPool) -> list[Fault]:
     """The faults of a finished stage."""
     assert prepared.manifest
     faults = list(_folder_faults(prepared, prepared.manifest))
-    of_one = functools.partial(file_faults, stage=prepared.stage, folder=prepared.folder)
-    call_for_all = workers.map_in_order if len(prepared.entries) > 1 else map  # one file is read here
+    check = functools.partial(file_faults, stage=prepared.stage, folder=prepared.folder)
+    map_entries = workers.map_in_order if len(prepared.entries) > 1 else map  # a single file needs no workers
     with Progress(total=prepared.num_bytes, unit="B", description=f"verifying {prepared.stage}") as bar:
-        for entry, new_faults in zip(prepared.entries, call_for_all(of_one, prepared.entries)):
+        for entry, new_faults in zip(prepared.entries, map_entries(check, prepared.entries)):
             faults += new_faults
             bar.update(entry.num_bytes)
     return faults
@@ -142,47 +142,47 @@ def _repair(prepared: Prepared, faults: list[Fault], options: PreparationOptions
         else:
             damaged.append(name)
     if damaged:
-        of_stage = _options_of(prepared, options, layout)
+        stage_options = _options_of(prepared, options, layout)
         prepared.note_damaged(damaged)
         make = STAGES[prepared.stage]
         has_text = (layout.sharded / prepared.dataset).exists()
         has_tokens = any(layout.tokens.glob(f"*/{prepared.dataset}/{MANIFEST_NAME}"))
         if prepared.stage == "create_tfrecord_files" and has_tokens and not has_text:
             make = FROM_TOKEN_FILES["export_tfrecord"]
-        make(dataclasses.replace(options, **of_stage), layout)
+        make(dataclasses.replace(options, **stage_options), layout)
 
 
 def _options_of(prepared: Prepared, options: PreparationOptions, layout: Layout) -> dict[str, Any]:
-    """The options with which a stage was run, as far as its bytes depend on them.
+    """The values of the options, by name, with which a stage was run, as far as its bytes depend on them.
 
     Raises: UserError where the vocabulary is gone.
     """
-    made = prepared.manifest
-    assert made
-    known = {field.name for field in dataclasses.fields(PreparationOptions)}
-    of_stage = {name: value for name, value in made.arguments.items() if name in known}
-    of_stage |= {
+    manifest = prepared.manifest
+    assert manifest
+    option_names = {field.name for field in dataclasses.fields(PreparationOptions)}
+    stage_options = {name: value for name, value in manifest.arguments.items() if name in option_names}
+    stage_options |= {
         "dataset": prepared.dataset,
-        "input_paths": tuple(str(layout.root / entry.file) for entry in made.inputs),
-        "n_training_shards": made.arguments.get("num_training_shards"),
-        "n_test_shards": made.arguments.get("num_test_shards"),
-        "license_groups": ",".join(made.arguments.get("license_groups", LICENSE_GROUPS)),
-        "max_bad_records": made.counts.get("num_dropped_bad_records", 0),
+        "input_paths": tuple(str(layout.root / entry.file) for entry in manifest.inputs),
+        "n_training_shards": manifest.arguments.get("num_training_shards"),
+        "n_test_shards": manifest.arguments.get("num_test_shards"),
+        "license_groups": ",".join(manifest.arguments.get("license_groups", LICENSE_GROUPS)),
+        "max_bad_records": manifest.counts.get("num_dropped_bad_records", 0),
     }
-    if "input_format" in of_stage:
-        # Tables and JSON lines are told by their suffix whatever the option says; all others are read in one way.
-        kinds = {*of_stage["input_format"].split("+")}
-        of_stage["input_format"] = min(kinds - {"jsonl", "parquet"} or kinds)
+    if "input_format" in stage_options:
+        # Parquet and JSON lines are told by their suffixes whatever the option says; all other files have one format.
+        formats = {*stage_options["input_format"].split("+")}
+        stage_options["input_format"] = min(formats - {"jsonl", "parquet"} or formats)
     if prepared.stage == "create_vocab":
-        of_stage["vocab_file"] = str(prepared.manifest_path).removesuffix(f".{MANIFEST_NAME}")
-    elif made.vocab:
-        other = Path(options.vocab_file) if options.vocab_file else layout.vocab / prepared.dataset / "vocab.txt"
-        vocab = prepared.find_vocab(other)
+        stage_options["vocab_file"] = str(prepared.manifest_path).removesuffix(f".{MANIFEST_NAME}")
+    elif manifest.vocab:
+        alternative = Path(options.vocab_file) if options.vocab_file else layout.vocab / prepared.dataset / "vocab.txt"
+        vocab = prepared.find_vocab(alternative)
         if vocab is None:
-            known_places = f"{made.vocab} is neither in {prepared.folder} nor {other}"
-            raise UserError(f"the vocabulary of {known_places}: name it by --vocab_file")
-        of_stage["vocab_file"] = str(vocab)
-    return of_stage
+            fault = f"the vocabulary of {manifest.vocab} is neither in {prepared.folder} nor {alternative}"
+            raise UserError(f"{fault}: name it by --vocab_file")
+        stage_options["vocab_file"] = str(vocab)
+    return stage_options
 
 
 def _verify_and_repair(prepared: Prepared, options: PreparationOptions, layout: Layout) -> list[Fault]:

@@ -48,7 +48,7 @@ def download(
     """Downloads `dataset` (or all, if it is ``all``) into its folder below `root`.
 
     Args:
-      license_groups: of PubMed Central's articles.
+      license_groups: the groups of licences whose articles to fetch from PubMed Central.
 
     Raises: UserError where the download failed; the message names the URL, and where to place the file by hand.
     """
@@ -101,7 +101,7 @@ class Files:
         self.stage = Stage("download", dataset, self.manifest_path, arguments, [], is_fetched=True, grows=source.grows)
 
     def make(self, fetch: Callable[[Files], None]) -> Made:
-        """Gets all files that are missing."""
+        """Gets all missing files by `fetch`; returns the counts and entries of all files."""
         fetch(self)
         entries = sorted(self.stage.finished.values(), key=lambda entry: entry.file)
         counts = collections.Counter(num_files=len(entries), num_bytes=sum(entry.num_bytes for entry in entries))
@@ -110,11 +110,11 @@ class Files:
         return dict(counts), {"files": entries}
 
     def needs(self, name: str, *, may_be_placed: bool = True) -> bool:
-        """Whether a file must be fetched; one that the user has placed is used as it is, if that `may_be`."""
-        made = self.stage.made_before.get(name)
-        may_be_placed = may_be_placed and name not in self.stage.damaged and not (made and "url" in made.details)
-        is_there = may_be_placed and (self.folder / name).is_file()
-        if is_there and name not in self.stage.finished:
+        """Whether a file must be fetched; one that the user has placed is used as it is, if `may_be_placed`."""
+        earlier = self.stage.made_before.get(name)
+        may_be_placed = may_be_placed and name not in self.stage.damaged and not (earlier and "url" in earlier.details)
+        is_placed = may_be_placed and (self.folder / name).is_file()
+        if is_placed and name not in self.stage.finished:
             print(f"{self.dataset}: taking {self.folder / name} as placed there", flush=True)
             self.add(name, describe_file(self.folder / name))
         return name not in self.stage.finished
@@ -177,7 +177,7 @@ def unpack(archive: Path, folder: Path, members: Sequence[str] | None = None) ->
         text_files.refusing_damage(archive, zipfile.BadZipFile, KeyError, RuntimeError),
         zipfile.ZipFile(archive) as packed,
     ):
-        packed.extractall(folder, members)  # which takes out of names what would lead out of the folder
+        packed.extractall(folder, members)  # drops ".." and a leading "/" from names
 
 
 def _fetch_files(files: Files) -> None:
@@ -210,17 +210,17 @@ def _newest_dump(files: Files, name: str) -> RemoteFile:
     for date in dates:
         articles = f"{wiki_name}-{date}-pages-articles-multistream.xml.bz2"
         try:
-            sums = files.client.text(f"{url}{date}/{wiki_name}-{date}-sha1sums.txt")
+            checksums = files.client.text(f"{url}{date}/{wiki_name}-{date}-sha1sums.txt")
         except NotThereError:
             continue
-        if listed := re.search(rf"^([0-9a-f]+)\s+{re.escape(articles)}$", sums, re.MULTILINE):
+        if match := re.search(rf"^([0-9a-f]+)\s+{re.escape(articles)}$", checksums, re.MULTILINE):
             print(f"the newest complete dump is of {date}", flush=True)
-            return RemoteFile(f"{url}{date}/{articles}", name, f"sha1:{listed[1]}")
+            return RemoteFile(f"{url}{date}/{articles}", name, f"sha1:{match[1]}")
     raise UserError(f"{url} lists no complete dump among its newest ({', '.join(dates) or 'there is none'})")
 
 
 def _placed_checkpoints(files: Files) -> list[Path]:
-    """The checkpoints in the archives there, which are unpacked."""
+    """Unpacks the archives that the user has placed; returns the index files of all checkpoints in the folder."""
     for packed in sorted(files.folder.glob("*.zip")):
         if not packed.with_suffix("").exists():
             with atomic_folder(packed.with_suffix("")) as folder:
@@ -232,7 +232,7 @@ def _placed_checkpoints(files: Files) -> list[Path]:
     return checkpoints
 
 
-# How the missing files of a dataset of this kind are fetched.
+# By a source's kind: fetches its missing files.
 _FETCH: dict[str, Callable[[Files], None]] = {
     "files": _fetch_files,
     "paraphrases": _fetch_mrpc,
@@ -240,7 +240,7 @@ _FETCH: dict[str, Callable[[Files], None]] = {
     "pubmed": deferred("bert_tf.contrib.biomedical.fetching:fetch_pubmed"),
     "articles": deferred("bert_tf.contrib.biomedical.fetching:fetch_articles"),
 }
-# How those that the user has placed are found, where they stand for the whole dataset.
+# By a source's kind: finds files that the user has placed and that stand for the whole dataset.
 _FIND_PLACED: dict[str, Callable[[Files], list[Path]]] = {
     "dump": lambda files: wiki.find_dumps(files.folder, files.dataset),
     "pubmed": deferred("bert_tf.contrib.biomedical.fetching:placed_pubmed"),
@@ -248,7 +248,7 @@ _FIND_PLACED: dict[str, Callable[[Files], list[Path]]] = {
     "books": lambda files: text_files.find_text_files(files.folder),
     "catalogue": _placed_checkpoints,
 }
-# What cannot be fetched by a program, and what to do instead.
+# By the kind of a source that no program can fetch: what to do instead.
 _BY_HAND = {
     "books": f"BookCorpus is no longer distributed, and {{folder}} holds no .txt file: {books.REMEDY}",
     "catalogue": "NVIDIA asks for agreement to its terms before a download: fetch the .zip from {url} with a browser, "

@@ -1,7 +1,7 @@
 """Fetches files over HTTP: resumes after a dropped connection, retries with pauses, verifies checksums.
 
 Received bytes are kept in ``<name>.<hash of the URL>.part``. The file gets its own name only when it is complete and
-its checksum is right, which also tells whether it has changed between two of its parts.
+its checksum is right, which also rules out a mix of two versions of it.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ _TIMEOUT_SECS = 60.0
 # If a server asks for a longer pause, the program ends instead of waiting.
 _LONGEST_WAIT_SECS = 600.0
 NUM_CONNECTIONS = 32
+# HTTP status codes.
 _TRY_AGAIN_LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
 _NOT_THERE = frozenset({404, 410})
 _NOTHING_LEFT, _PARTIAL = 416, 206
 
-Answer = TypeVar("Answer")
+Content = TypeVar("Content")
 
 
 class NotThereError(UserError):
@@ -45,7 +46,7 @@ class NotThereError(UserError):
 
 @contextlib.contextmanager
 def or_else(remedy: str) -> Iterator[None]:
-    """Adds to a `UserError` what can be done in place of fetching."""
+    """Appends another remedy to the message of a `UserError`."""
     try:
         yield
     except UserError as error:
@@ -78,11 +79,11 @@ def _algorithm(checksum: str | None) -> str:
 
 
 def _check(name: str, actual: str, checksum: str | None) -> None:
-    """Raises: UserError if a checksum is published and the actual one is another."""
+    """Raises: UserError if a checksum is published and differs from the actual one."""
     if checksum and actual != checksum.partition(":")[2].lower():
         raise UserError(
             f"{name} has the {_algorithm(checksum)} {actual}, published is {checksum.partition(':')[2]}: start the "
-            "same command again, because it may have been damaged in transit or just have been changed"
+            "same command again, because the file may have been damaged in transit or replaced on the server"
         )
 
 
@@ -121,7 +122,7 @@ class Client:
             with self._open(url, {}) as response:
                 return response.content
 
-        content = self._patiently(url, attempt, lambda: 0)
+        content = self._with_retries(url, attempt, lambda: 0)
         _check(url, hashlib.new(_algorithm(checksum), content).hexdigest(), checksum)
         return content
 
@@ -139,9 +140,9 @@ class Client:
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f"{path.name}.{hashlib.sha256(url.encode()).hexdigest()[:8]}{PART_SUFFIX}")
-        for other in {*path.parent.glob(f"{glob.escape(path.name)}.*{PART_SUFFIX}")} - {part}:
-            other.unlink()  # of an older dump
-        self._patiently(url, lambda: self._fetch_rest(part, url, label), lambda: _size(part))
+        for outdated in {*path.parent.glob(f"{glob.escape(path.name)}.*{PART_SUFFIX}")} - {part}:
+            outdated.unlink()  # of an older dump
+        self._with_retries(url, lambda: self._fetch_rest(part, url, label), lambda: _size(part))
         try:
             described = describe_file(part, checksum)
         except UserError as error:
@@ -151,19 +152,23 @@ class Client:
         sync(path.parent)
         return dataclasses.replace(described, file=path.name, details={"url": url})
 
-    def _patiently(self, url: str, attempt: Callable[[], Answer], progress_made: Callable[[], int]) -> Answer:
-        num_failures, most = 0, progress_made()
+    def _with_retries(self, url: str, attempt: Callable[[], Content], num_received: Callable[[], int]) -> Content:
+        """What `attempt` returns; `num_received` tells how many bytes have arrived so far.
+
+        Raises: UserError where too many attempts failed, or the server asks for too long a pause.
+        """
+        num_failures, most_received = 0, num_received()
         while True:
             try:
                 return attempt()
             except requests.RequestException as error:
-                reason = _in_words(error)
-                asked_secs = None if error.response is None else _asked_secs(error.response)
+                reason = _reason(error)
+                requested_secs = None if error.response is None else _retry_after_secs(error.response)
             # Compared with the most ever received, because a server may begin anew with each attempt.
-            num_failures = 1 if progress_made() > most else num_failures + 1
-            most = max(most, progress_made())
+            num_failures = 1 if num_received() > most_received else num_failures + 1
+            most_received = max(most_received, num_received())
             backoff_secs = self._pause_secs * 2 ** (num_failures - 1) if num_failures > 1 else 0.0
-            wait_secs = backoff_secs if asked_secs is None else asked_secs
+            wait_secs = backoff_secs if requested_secs is None else requested_secs
             if num_failures == self._num_attempts or wait_secs > _LONGEST_WAIT_SECS:
                 raise UserError(
                     f"{url}: {reason}; given up after {num_failures} failures in a row ({wait_secs:,.0f} s to wait "
@@ -174,7 +179,7 @@ class Client:
 
     def _open(self, url: str, headers: Mapping[str, str]) -> requests.Response:
         response = self._session.get(url, headers=headers, stream=True, timeout=_TIMEOUT_SECS)
-        # Makes it an error if fewer bytes arrive than announced; this is the default only since version 2 of urllib3.
+        # Raises if fewer bytes arrive than announced; urllib3 does so by default only since version 2.
         response.raw.enforce_content_length = True
         if response.status_code < 400 or response.status_code == _NOTHING_LEFT:
             return response
@@ -205,14 +210,14 @@ class Client:
                 os.fsync(file.fileno())
 
 
-def _asked_secs(response: requests.Response) -> float | None:
-    """The pause that a server asks for; None if it asks for none, or not as HTTP has it."""
+def _retry_after_secs(response: requests.Response) -> float | None:
+    """The pause that a server asks for by Retry-After; None if it asks for none, or the header is invalid."""
     with contextlib.suppress(InvalidHeader):
         return Retry().get_retry_after(response.raw)
     return None
 
 
-def _in_words(error: requests.RequestException) -> str:
+def _reason(error: requests.RequestException) -> str:
     """The reason for a failure; for a failed connection, the innermost cause, such as "Connection refused"."""
     if error.response is not None:
         return str(error)

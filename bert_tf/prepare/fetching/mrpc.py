@@ -33,15 +33,15 @@ def _write(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> 
 
 
 def make_files(folder: Path, training: Path, test: Path, held_out: Path) -> None:
-    """Writes `MADE_FILES` to `folder`; labels and ids are kept, test pairs get an index.
+    """Writes `MADE_FILES` to `folder`; ids are kept; test pairs have an index in place of the label.
 
     Raises: UserError if an input file does not have the number of columns of the published one.
     """
     held_out_pairs = set(map(tuple, _rows(held_out, 2)))
-    split: dict[bool, list[list[str]]] = {False: [], True: []}
+    pairs: dict[bool, list[list[str]]] = {False: [], True: []}  # by whether they are held out
     for row in _rows(training, len(_HEADER))[1:]:
-        split[tuple(row[1:3]) in held_out_pairs].append(row)
+        pairs[tuple(row[1:3]) in held_out_pairs].append(row)
     test_pairs = [[str(index), *row[1:]] for index, row in enumerate(_rows(test, len(_HEADER))[1:])]
-    _write(folder / "train.tsv", _HEADER, split[False])
-    _write(folder / "dev.tsv", _HEADER, split[True])
+    _write(folder / "train.tsv", _HEADER, pairs[False])
+    _write(folder / "dev.tsv", _HEADER, pairs[True])
     _write(folder / "test.tsv", ("index", *_HEADER[1:]), test_pairs)

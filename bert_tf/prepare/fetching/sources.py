@@ -43,11 +43,11 @@ class Source(NamedTuple):
     * ``paraphrases`` (MRPC): files of training and test pairs, and of the training pairs held out for development.
     * ``dump``: the newest complete one of a wiki; `url` lists the dates of its dumps.
     * ``pubmed``: all files that `url` lists, each with a checksum file beside it; if it `grows`, some are added daily.
-    * ``articles``: PubMed Central's, from its bucket `url`.
+    * ``articles``: those of PubMed Central, from its bucket at `url`.
     * ``books``: no longer distributed; the user places books in `folder`.
     * ``catalogue``: archives that the user fetches by hand from the web page `url`, after agreeing to its terms.
 
-    One that is downloaded `by_name_only` is no part of "all".
+    A source with `by_name_only` is not part of the dataset "all".
     """
 
     kind: str
@@ -77,7 +77,7 @@ _WIKIPEDIA = re.compile("wikicorpus_([a-z]{2,}(?:-[a-z]+)*)")
 
 
 def wikipedia_of(dataset: str) -> str | None:
-    """The wiki of a dataset wikicorpus_<code>, by the code in its address: zh_min_nanwiki of zh-min-nan."""
+    """Wikimedia's name for the wiki of a dataset wikicorpus_<code>: zh_min_nanwiki for zh-min-nan; else None."""
     match = _WIKIPEDIA.fullmatch(dataset)
     return f"{match[1].replace('-', '_')}wiki" if match else None
 
