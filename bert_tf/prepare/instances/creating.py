@@ -1,4 +1,4 @@
-"""From sharded text to token files, and to pairs and records: how these are called, and what they are made with."""
+"""The actions that make token files, pairs and TFRecords from sharded text: folder names, vocabulary, arguments."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from bert_tf.text.wordpiece import FullTokenizer
 
 GOOGLE_VOCABULARIES = {True: "uncased_L-24_H-1024_A-16/vocab.txt", False: "cased_L-24_H-1024_A-16/vocab.txt"}
 GOOGLE_CHINESE_VOCABULARY = "chinese_L-12_H-768_A-12/vocab.txt"
-# Also in the manifests of token files, so that records can be made when the sharded text is gone.
-_OF_SHARDS = ("num_training_shards", "fraction_test_set")
+# Arguments of sharding that token files' manifests repeat, so that records can be made when the sharded text is gone.
+_SHARDING_ARGUMENTS = ("num_training_shards", "fraction_test_set")
 
 
 def _casing_flags(options: PreparationOptions) -> CasingFlags:
-    given = (options.do_lower_case, options.strip_accents)
-    return CasingFlags(*(None if value is None else bool(value) for value in given))
+    flags = (options.do_lower_case, options.strip_accents)
+    return CasingFlags(*(None if value is None else bool(value) for value in flags))
 
 
 def casing_of(options: PreparationOptions) -> Casing:
-    """The casing that is asked for; by default lower case."""
+    """The casing that the options ask for; by default lower case."""
     lower_case, strip_accents = _casing_flags(options)
     return Casing.from_flags(lower_case is not False, strip_accents)
 
@@ -56,13 +56,13 @@ def find_vocab_file(options: PreparationOptions, layout: Layout) -> Path:
     dataset = options.dataset
     if options.vocab_file:
         return Path(options.vocab_file)
-    of_google = GOOGLE_VOCABULARIES[casing_of(options).lower_case]
+    google_vocab = GOOGLE_VOCABULARIES[casing_of(options).lower_case]
     if dataset == "wikicorpus_zh":
-        of_google = GOOGLE_CHINESE_VOCABULARY
+        google_vocab = GOOGLE_CHINESE_VOCABULARY
     candidates = [layout.vocab / dataset / "vocab.txt"]
-    # Google has no vocabulary of another single language.
+    # Google has no vocabularies of single languages other than English and Chinese.
     if not wikipedia_of(dataset) or dataset in registry.DATASETS:
-        candidates.append(layout.download / "google_pretrained_weights" / of_google)
+        candidates.append(layout.download / "google_pretrained_weights" / google_vocab)
     for candidate in candidates:
         if candidate.is_file():
             print(f"vocab_file={candidate}", flush=True)
@@ -74,30 +74,30 @@ def find_vocab_file(options: PreparationOptions, layout: Layout) -> Path:
 
 
 def _parameters_of_shards(sharded: Manifest) -> str:
-    made = sharded.arguments
-    return f"shard_{made['num_training_shards']}_test_split_{100 * made['fraction_test_set']:g}"
+    arguments = sharded.arguments
+    return f"shard_{arguments['num_training_shards']}_test_split_{100 * arguments['fraction_test_set']:g}"
 
 
 def _tfrecord_folder(casing: Casing, pairs: PairSettings, rules: MaskingRules, sharded: Manifest) -> str:
     """The folder's name: NVIDIA's format, followed by the parameters that only this project has."""
-    of_this_project = "_whole_word_masking" if rules.whole_word_masking else ""
+    extension = "_whole_word_masking" if rules.whole_word_masking else ""
     return (
         f"{_casing_in_names(casing)}_seq_len_{pairs.max_seq_length}_max_pred_{rules.max_predictions_per_seq}"
         f"_masked_lm_prob_{rules.masked_lm_prob}_random_seed_{pairs.random_seed}"
-        f"_dupe_factor_{pairs.dupe_factor}_{_parameters_of_shards(sharded)}{of_this_project}"
+        f"_dupe_factor_{pairs.dupe_factor}_{_parameters_of_shards(sharded)}{extension}"
     )
 
 
 class _Source(NamedTuple):
-    """Finished files from which others are made, one from each."""
+    """Finished shards of text or token files; from each, a stage makes one file."""
 
     folder: Path
     manifest: Manifest
-    inputs: list[FileEntry]  # the sharded text, even where token files take its place
+    inputs: list[FileEntry]  # the sharded text, also where `folder` holds the token files made from it
 
 
-def _finished(folder: Path, stage: str, dataset: str) -> Manifest:
-    """Raises: UserError where the stage has not finished there, or files are missing."""
+def _finished_manifest(folder: Path, stage: str, dataset: str) -> Manifest:
+    """The manifest of a finished stage. Raises: UserError where the stage has not finished, or files are missing."""
     manifest = read_manifest(folder / MANIFEST_NAME, stage)
     if manifest is None:
         raise UserError(f"{folder} holds nothing that {stage} has finished: run {command(stage, dataset)} first")
@@ -106,14 +106,14 @@ def _finished(folder: Path, stage: str, dataset: str) -> Manifest:
 
 
 def _sharded_text(options: PreparationOptions, layout: Layout) -> _Source:
-    """Raises: UserError where the dataset has none, or some files are missing."""
+    """Raises: UserError where the dataset has no sharded text, or some files are missing."""
     folder = layout.sharded / options.dataset
-    manifest = _finished(folder, "sharding", options.dataset)
+    manifest = _finished_manifest(folder, "sharding", options.dataset)
     inputs = [describe_input(folder / entry.file, layout.root, entry.sha256) for entry in manifest.entries]
     return _Source(folder, manifest, inputs)
 
 
-class _Kind(NamedTuple):
+class _OutputKind(NamedTuple):
     """What a stage makes of each shard."""
 
     stage: str
@@ -121,8 +121,8 @@ class _Kind(NamedTuple):
     suffix: str
 
 
-_TOKEN_FILES = _Kind("create_token_files", "token files", TOKENS_SUFFIX)
-_RECORDS = _Kind("create_tfrecord_files", "records", ".tfrecord")
+_TOKEN_FILES = _OutputKind("create_token_files", "token files", TOKENS_SUFFIX)
+_RECORDS = _OutputKind("create_tfrecord_files", "records", ".tfrecord")
 
 
 class _Vocabulary(NamedTuple):
@@ -131,7 +131,7 @@ class _Vocabulary(NamedTuple):
     casing: Casing
 
     def in_folder(self, folder: Path) -> TokenSettings:
-        """Those of the copy in a stage's folder, which workers on other machines see; they may not see the file."""
+        """Settings that name the copy in a stage's folder, as workers on other machines may not see the file itself."""
         return TokenSettings(str(folder / vocabulary.name_of_copy(self.file)), self.casing)
 
 
@@ -139,8 +139,13 @@ def _make_file(task: tuple[Path, Path, Shard], make: Callable[..., FileEntry]) -
     return make(*task)
 
 
-def _make_from(
-    source: _Source, stage: Stage, kind: _Kind, vocab: _Vocabulary, make: Callable[..., FileEntry], workers: TaskPool
+def _make_from_shards(
+    source: _Source,
+    stage: Stage,
+    kind: _OutputKind,
+    vocab: _Vocabulary,
+    make: Callable[..., FileEntry],
+    workers: TaskPool,
 ) -> None:
     """Makes a file from each file of `source`, by ``make(source, output, shard)``."""
     tasks: dict[str, dict[str, tuple[Path, Path, Shard]]] = {}
@@ -162,69 +167,75 @@ def _make_from(
             print(unknown.describe(stage.folder.name), flush=True)
 
 
-def _stage(kind: _Kind, folder: Path, arguments: dict[str, Any], source: _Source, vocab: _Vocabulary) -> Stage:
+def _stage(kind: _OutputKind, folder: Path, arguments: dict[str, Any], source: _Source, vocab: _Vocabulary) -> Stage:
     """A stage that writes into `folder`, which is named after the dataset."""
     return Stage(kind.stage, folder.name, folder / MANIFEST_NAME, arguments, source.inputs, vocab=vocab.entry)
 
 
 def _check_vocab(vocab_file: Path, options: PreparationOptions) -> _Vocabulary:
-    """Raises: UserError if the casing that is asked for is not that of the vocabulary, or if the file alone, of which
-    the stage keeps a copy, cuts text otherwise than together with the files beside it.
+    """The vocabulary, with its casing.
+
+    Raises: UserError if the options ask for another casing than the vocabulary's, or if the file alone, which is all
+      that the stage copies, splits text differently than together with the files beside it.
     """
-    whole, assumed = open_vocab_file(vocab_file, _casing_flags(options), is_hugging_face=False)
-    alone = open_tokenizer(vocab_file, *whole.casing)
-    is_google = isinstance(whole, HuggingFaceTokenizer) and whole.is_google_wordpiece(whole.casing)
-    is_same = cut_alike(*(tokenizer.files().get(TOKENIZER) for tokenizer in (whole, alone)))
+    tokenizer, assumption = open_vocab_file(vocab_file, _casing_flags(options), is_hugging_face=False)
+    alone = open_tokenizer(vocab_file, *tokenizer.casing)
+    is_google = isinstance(tokenizer, HuggingFaceTokenizer) and tokenizer.is_google_wordpiece(tokenizer.casing)
+    is_same = cut_alike(*(each.files().get(TOKENIZER) for each in (tokenizer, alone)))
     if not is_same and not (is_google and isinstance(alone, FullTokenizer)):
         raise UserError(
             f"{vocab_file} alone cuts text otherwise than with {TOKENIZER}, {SETTINGS} or {ADDED_TOKENS} beside it; "
-            f"pass --vocab_file with that {TOKENIZER}, or with one that says it all (transformers writes it: "
+            f"pass --vocab_file with that {TOKENIZER}, or with one that says all of it (transformers writes it: "
             "AutoTokenizer.from_pretrained(...).save_pretrained(...))"
         )
-    if assumed:
-        print(assumed, flush=True)
-    return _Vocabulary(vocab_file, VocabEntry(whole.vocab_size, sha256_of_file(vocab_file)), whole.casing)
+    if assumption:
+        print(assumption, flush=True)
+    return _Vocabulary(vocab_file, VocabEntry(tokenizer.vocab_size, sha256_of_file(vocab_file)), tokenizer.casing)
 
 
 def create_token_files(options: PreparationOptions, layout: Layout) -> None:
     source = _sharded_text(options, layout)
     vocab = _check_vocab(find_vocab_file(options, layout), options)
-    arguments = {**vocab.casing.flags(), **{name: source.manifest.arguments[name] for name in _OF_SHARDS}}
+    arguments = {**vocab.casing.flags(), **{name: source.manifest.arguments[name] for name in _SHARDING_ARGUMENTS}}
     name = f"{_casing_in_names(vocab.casing)}_{_parameters_of_shards(source.manifest)}"
     stage = _stage(_TOKEN_FILES, layout.tokens / name / options.dataset, arguments, source, vocab)
     make = functools.partial(make_token_file, settings=vocab.in_folder(stage.folder))
-    _make_from(source, stage, _TOKEN_FILES, vocab, make, task_pool_of(options, layout))
+    _make_from_shards(source, stage, _TOKEN_FILES, vocab, make, task_pool_of(options, layout))
 
 
-def _finished_tokens(options: PreparationOptions, layout: Layout) -> _Source:
-    """Those of the casing that is asked for; where only a part of it is, else those that have this part.
+def _token_files(options: PreparationOptions, layout: Layout) -> _Source:
+    """The token files of the casing that `casing_of` gives, or else of any casing that agrees with the flags given.
 
     Raises: UserError where the dataset has no token files, some are missing, or there are several sets.
     """
     dataset, flags = options.dataset, _casing_flags(options)
 
-    def of_casings(*casings: Casing) -> list[Path]:
+    def folders_of(*casings: Casing) -> list[Path]:
         names = (f"{_casing_in_names(casing)}_shard_*/{dataset}/{MANIFEST_NAME}" for casing in casings)
         return sorted(path.parent for name in names for path in layout.tokens.glob(name))
 
-    every = itertools.starmap(Casing, itertools.product((False, True), repeat=2))
-    fitting = [casing for casing in every if all(flag in (None, value) for flag, value in zip(flags, casing))]
-    is_any = len(fitting) == 4
-    folders = ([] if is_any else of_casings(casing_of(options))) or of_casings(*fitting)
+    casings = itertools.starmap(Casing, itertools.product((False, True), repeat=2))
+    matching = [casing for casing in casings if all(flag in (None, value) for flag, value in zip(flags, casing))]
+    is_any = len(matching) == 4
+    folders = ([] if is_any else folders_of(casing_of(options))) or folders_of(*matching)
     if len(folders) > 1:
-        raise UserError(f"{dataset} has token files in {' and '.join(map(str, folders))}: move away those not wanted")
+        raise UserError(
+            f"{dataset} has token files in {' and '.join(map(str, folders))}: move away those that you do not need"
+        )
     folder = folders[0] if folders else layout.tokens / "lower_case_*" / dataset
-    manifest = _finished(folder, "create_token_files", dataset)
+    manifest = _finished_manifest(folder, "create_token_files", dataset)
     return _Source(folder, manifest, list(manifest.inputs))
 
 
 def _pair_settings(options: PreparationOptions, single_segments: bool) -> PairSettings:
-    given = {} if options.dupe_factor is None else {"dupe_factor": options.dupe_factor}
-    return PairSettings.for_length(options.max_seq_length, single_segments, random_seed=options.random_seed, **given)
+    dupe_factor = {} if options.dupe_factor is None else {"dupe_factor": options.dupe_factor}
+    return PairSettings.for_length(
+        options.max_seq_length, single_segments, random_seed=options.random_seed, **dupe_factor
+    )
 
 
 def create_pairs(options: PreparationOptions, layout: Layout) -> None:
-    source = _finished_tokens(options, layout)
+    source = _token_files(options, layout)
     settings = _pair_settings(options, options.no_next_sentence)
     workers = task_pool_of(options, layout)
     counts = Counter[str]()
@@ -244,7 +255,7 @@ def create_tfrecord_files(options: PreparationOptions, layout: Layout) -> None:
 
 def export_tfrecord(options: PreparationOptions, layout: Layout) -> None:
     """Makes exactly the files of `create_tfrecord_files`, but from token files."""
-    source = _finished_tokens(options, layout)
+    source = _token_files(options, layout)
     casing = {name: source.manifest.arguments[name] for name in ("do_lower_case", "strip_accents")}
     vocab_file = original_vocabulary(source.folder)
     _create_records(dataclasses.replace(options, **casing), layout, source, vocab_file)
@@ -254,7 +265,9 @@ def _create_records(options: PreparationOptions, layout: Layout, source: _Source
     vocab = _check_vocab(vocab_file, options)
     if source.manifest.vocab not in (None, vocab.entry):
         repair = command("verify", options.dataset, repair=True)
-        raise UserError(f"{vocab_file} is not what the token files were made with: {repair} puts that back")
+        raise UserError(
+            f"{vocab_file} is not the vocabulary that the token files were made with: {repair} restores that"
+        )
     pairs = _pair_settings(options, single_segments=False)
     rules = MaskingRules(options.masked_lm_prob, options.max_predictions_per_seq, options.whole_word_masking)
     pairs.check(rules.max_predictions_per_seq)
@@ -266,4 +279,4 @@ def _create_records(options: PreparationOptions, layout: Layout, source: _Source
     folder = layout.tfrecord / _tfrecord_folder(vocab.casing, pairs, rules, source.manifest) / options.dataset
     stage = _stage(_RECORDS, folder, arguments, source, vocab)
     make = functools.partial(make_shard, settings=RecordSettings(vocab.in_folder(folder), pairs, rules))
-    _make_from(source, stage, _RECORDS, vocab, make, task_pool_of(options, layout))
+    _make_from_shards(source, stage, _RECORDS, vocab, make, task_pool_of(options, layout))

@@ -1,8 +1,8 @@
-"""Shards of text to token files, and their tokens to pre-training instances: pairs, assembled and masked.
+"""Turns shards of text into token files, and their tokens into pre-training instances: masked pairs of segments.
 
 A shard is tokenised in memory as a whole. One that would take more than `MOST_WORKING_BYTES` (about 500 MB of English)
-is refused. Every choice of an instance is a function of (seed, split, shard): the same text gives the same bytes,
-whichever process makes a shard, and every shard has its own random stream.
+is refused. All random choices follow from (seed, split, shard): the same text gives the same bytes, whichever process
+makes a shard, and every shard has a random stream of its own.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from bert_tf.text.vocabulary import UNKNOWN_TOKEN, Tokenizer
 _BLOCK_BYTES = 1 << 17
 # Limit for the tokens and pairs of a shard, so that a process, which needs about 250 MB besides, stays below 1 GiB.
 MOST_WORKING_BYTES = 3 << 28
-# Five 32-bit numbers, and a place in the shuffled order.
+# Five 32-bit numbers, and an index in the shuffled order.
 _PAIR_BYTES = 28
 # Two arrays (of documents as well as sentences), and the list of Python integers from which pairs are drawn.
 _SENTENCE_BYTES = 44
@@ -51,13 +51,14 @@ def _blocks_of_lines(file: BinaryIO) -> Iterator[bytes]:
 def read_text(path: Path, tokenizer: Tokenizer, pairs: PairSettings | None = None) -> TokenizedText:
     """Tokenises a sharded text file: one sentence per line, a blank line between documents.
 
-    Sentences and documents without a token are left out. `pairs`: the pairs that will later be drawn from it in memory.
+    Sentences and documents without a token are left out. `pairs`: settings of the pairs that will be drawn from the
+    text in memory, which count towards the limit.
 
     Raises: UserError where the file cannot be read, is not UTF-8, or is too large.
     """
-    kind = choose_id_type(tokenizer.vocab_size)
+    id_type = choose_id_type(tokenizer.vocab_size)
     # Grown in place: joining parts at the end would take twice the memory.
-    tokens = array.array(kind.char)
+    tokens = array.array(id_type.char)
     sentence_starts, document_starts = array.array("q", [0]), array.array("q", [0])
     offset = 0
 
@@ -73,11 +74,11 @@ def read_text(path: Path, tokenizer: Tokenizer, pairs: PairSettings | None = Non
             is_blank = ~is_sentence & np.array([not line.strip() for line in lines])
             document_ends = len(sentence_starts) - 1 + np.cumsum(is_sentence)[is_blank]
             sentence_starts.frombytes((len(tokens) + np.cumsum(sizes[is_sentence])).tobytes())
-            tokens.frombytes(ids.astype(kind).tobytes())
+            tokens.frombytes(ids.astype(id_type).tobytes())
             end_documents(document_ends)
-            num_bytes = kind.itemsize * len(tokens) + _SENTENCE_BYTES * len(sentence_starts)
+            num_bytes = id_type.itemsize * len(tokens) + _SENTENCE_BYTES * len(sentence_starts)
             if pairs:
-                # At most: sentences replaced by a random B are used again, and each document ends with a short chunk.
+                # An upper bound. Sentences replaced by a random B are used again; a document ends with a short chunk.
                 num_pairs = len(document_starts) + 2 * len(tokens) // pairs.max_seq_length
                 num_bytes += _PAIR_BYTES * pairs.dupe_factor * num_pairs
             if num_bytes > MOST_WORKING_BYTES:
@@ -155,17 +156,17 @@ def create_instances(
     masker = Masker(settings.rules, ids)
     length, first = settings.pairs.max_seq_length, 0
     for pairs in shuffled_pairs(text, settings.pairs, draws):
-        num = len(pairs.a_start)
-        yield masker.instances(text.token_ids, pairs, length, seed=draws.mask_key, ranges=np.array([[0, first, num]]))
-        first += num
+        ranges = np.array([[0, first, len(pairs.a_start)]])
+        yield masker.instances(text.token_ids, pairs, length, seed=draws.mask_key, ranges=ranges)
+        first += len(pairs.a_start)
 
 
 def make_shard(source: Path, output: Path, shard: Shard, *, settings: RecordSettings) -> FileEntry:
     """Turns a sharded text file, or the token file made from it, into a record file and its index.
 
     Args:
-      shard: it and `settings.pairs.random_seed` are the seed.
-    Returns: with counts for `total_counts`.
+      shard: seeds the random choices, together with `settings.pairs.random_seed`.
+    Returns: the record file's entry, with counts for `total_counts`.
     Raises: UserError where the source cannot be read or holds too little, or the disk cannot be written.
     """
     tokenizer = settings.tokens.tokenizer
@@ -193,7 +194,7 @@ def make_shard(source: Path, output: Path, shard: Shard, *, settings: RecordSett
 
 
 def total_counts(shards: Mapping[str, Sequence[FileEntry]]) -> dict[str, float]:
-    """The sums of the files' counts, that of instances (else tokens) by split as well, and shares of them."""
+    """The sums of the files' counts; also of instances (else tokens) by split, and ratios such as unknown_share."""
     total: Counter[str] = Counter()
     for entries in shards.values():
         for entry in entries:

@@ -48,16 +48,17 @@ MIN_PIECE_COUNT = 2
 MAX_TRAINING_BYTES = 1 << 30
 # The trainer takes 1.1 kB for each distinct word.
 MOST_WORDS = 400_000
-# Each is a separate word, and there are few distinct ones.
+# `_WORD` excludes ideographs: each is a separate word, and there are few distinct ones.
 _IDEOGRAPHS = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"
 _WORD = re.compile(f"[^\\W{_IDEOGRAPHS}]+")
 # Longer words are base64, DNA and the like, and the trainer's time grows with the square of a word's length.
 LONGEST_WORD = 1000
 _LONG_WORD = re.compile(f"[!-~]{{{LONGEST_WORD + 1},}}|[^\\W{_IDEOGRAPHS}]{{{LONGEST_WORD + 1},}}")
-# Few letters have accents in French or Czech, a quarter in Vietnamese. The marks of other scripts are none: 6 % of the
-# letters have some in Japanese, a fifth in Hindi and Thai, all in Korean.
+# Shares of letters above which stripping accents is warned of. Accents: few letters have them in French or Czech, a
+# quarter in Vietnamese. Marks that are no accents: 6 % of the letters in Japanese, a fifth in Hindi and Thai, all in
+# Korean.
 _MANY_ACCENTS, _MANY_OTHER_MARKS = 0.15, 0.02
-_WITH_ACCENTS = re.compile("(LATIN|GREEK|CYRILLIC) |COMBINING (?!KATAKANA)")  # names of characters
+_WITH_ACCENTS = re.compile("(LATIN|GREEK|CYRILLIC) |COMBINING (?!KATAKANA)")  # Unicode names of characters
 # SentencePiece takes some 15 bytes of memory per byte of text.
 MAX_SENTENCEPIECE_BYTES = 1 << 25
 SENTENCEPIECE_THREADS = 4
@@ -82,7 +83,10 @@ def _sampled_lines(paths: Sequence[Path], description: str, max_bytes: int) -> I
 
 
 def _count_characters(paths: Sequence[Path], max_bytes: int, casing: Casing) -> Counter[str]:
-    """Counts in lower case if `casing` has that: characters alone would lack a final sigma. Warns of lost marks."""
+    """Counts characters, of lower-cased lines if `casing` says so: only in a word does a sigma become a final one.
+
+    Warns of lost marks.
+    """
     counts: Counter[str] = Counter()
     for line in _sampled_lines(paths, "counting characters", max_bytes):
         counts.update(line.lower() if casing.lower_case else line)
@@ -92,12 +96,12 @@ def _count_characters(paths: Sequence[Path], max_bytes: int, casing: Casing) -> 
 
 
 def _warn_of_lost_marks(counts: Counter[str]) -> None:
-    """Says if taking accents away changes a large share of the text's letters, or other marks than accents."""
+    """Warns if stripping accents changes a large share of the text's letters, or marks that are no accents."""
     letters = {char: count for char, count in counts.items() if unicodedata.category(char)[0] in "LM"}
     changed = {char: count for char, count in letters.items() if Casing(False, True).apply(char) != char}
     others = {char: count for char, count in changed.items() if not _WITH_ACCENTS.match(unicodedata.name(char, ""))}
-    share, of_others = (sum(each.values()) / max(sum(letters.values()), 1) for each in (changed, others))
-    if share > _MANY_ACCENTS or of_others > _MANY_OTHER_MARKS:
+    share, other_share = (sum(subset.values()) / max(sum(letters.values()), 1) for subset in (changed, others))
+    if share > _MANY_ACCENTS or other_share > _MANY_OTHER_MARKS:
         print(
             f"warning: strip_accents=1 changes {share:.0%} of the text's letters: it takes tones, vowel signs and the "
             "marks of kana away, and breaks Hangul up; --strip_accents 0 keeps them",
@@ -183,7 +187,7 @@ def train_vocabulary(paths: Sequence[Path], vocab_size: int, casing: Casing) -> 
     if frequent is not None:
         lines = (_WORD.sub(lambda word: word[0] if word[0] in frequent else " ", line) for line in lines)
     if casing.lower_case:
-        lines = map(str.lower, lines)  # as text is tokenised; the trainer makes no final sigma of a capital one
+        lines = map(str.lower, lines)  # as the tokenizer does; the trainer makes no final sigma of a capital one
     lines = (line.translate(replacements) for line in lines)
     tokenizer.train_from_iterator(lines, trainer)
     vocab = tokenizer.get_vocab()
@@ -199,11 +203,11 @@ def train_sentencepiece(paths: Sequence[Path], vocab_size: int, casing: Casing) 
     normal = _normal_counts(_count_characters(paths, MAX_SENTENCEPIECE_BYTES, casing), casing.apply)
     coverage = sum(normal[character] for character in _choose_alphabet(normal)) / max(sum(normal.values()), 1)
     sentences = (
-        unicodedata.normalize("NFC", casing.apply(sentence))  # as text is tokenised
+        unicodedata.normalize("NFC", casing.apply(sentence))  # as the tokenizer does
         for line in _sampled_lines(paths, "training", MAX_SENTENCEPIECE_BYTES)
         for sentence in split_by_rules(line)
     )
-    pad, unknown, *others = SPECIAL_TOKENS
+    pad, unknown, *controls = SPECIAL_TOKENS
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -217,7 +221,7 @@ def train_sentencepiece(paths: Sequence[Path], vocab_size: int, casing: Casing) 
             unk_piece=unknown,
             bos_id=-1,
             eos_id=-1,
-            control_symbols=others,
+            control_symbols=controls,
             character_coverage=coverage,
             hard_vocab_limit=False,
             num_threads=SENTENCEPIECE_THREADS,
@@ -235,8 +239,9 @@ def name_of_copy(vocab_file: Path) -> str:
 
 
 def copy_vocab(vocab_file: Path, folder: Path) -> None:
-    """Puts a vocabulary beside the records: a vocab.txt and, where it is made from one, that vocab.model or
-    tokenizer.json. One of another kind, of an earlier run, is removed: it would be taken for the original.
+    """Copies a vocabulary to the folder of a stage; of a vocab.model or tokenizer.json, also makes a vocab.txt.
+
+    Removes a model or tokenizer.json of another kind that an earlier run copied: it would be taken for the original.
     """
     name = name_of_copy(vocab_file)
     with atomic_file(folder / name) as copy:
