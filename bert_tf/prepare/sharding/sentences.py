@@ -3,8 +3,8 @@
 A full stop, question or exclamation mark (with closing quotes and brackets after it) ends a
 sentence if white space and something that can begin a sentence follow, unless the word before
 the stop is an abbreviation, an initial or a list number. Formatted files hold one document per line,
-with two spaces between paragraphs; these also end a sentence. A document whose sentences the user has given has a
-mark after each of them, and is split there and nowhere else.
+with two spaces between paragraphs; these also end a sentence. Where the user has
+given the sentences, a document has a mark (`SENTENCE_END`) after each of them, and is split only there.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from bert_tf.base.errors import UserError
 Splitter = Callable[[str], list[str]]
 
 PARAGRAPH_SEPARATOR = "  "
-# U+001E RECORD SEPARATOR: white space, which formatting makes a single space of everywhere else. The last sentence has
-# one too, so that a document of a single sentence is told from running text.
+# U+001E RECORD SEPARATOR. It is white space, so where it is no mark, formatting has replaced it by a space. The last
+# sentence has one, too: it tells a document of a single sentence from running text.
 SENTENCE_END = "\x1e"
 # Sentence ends of other scripts, after which there may be no space: of Chinese and Japanese, of India, Arabic, Urdu,
 # Armenian, Ethiopia, Burmese, Khmer and Santali.
@@ -75,7 +75,7 @@ _LIST_NUMBER = re.compile(r"\(?(?:\d{1,3}|[a-zA-Z]|[ivxlcIVXLC]{1,5})")
 def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
     """Whether the stop that `match` found ends the sentence that begins at `start`."""
     stop, following = match["stop"], match["next"]
-    if stop is None:  # of another script
+    if stop is None:  # the stop is of another script
         return True
     first = following[0]
     if first.islower():
@@ -83,18 +83,18 @@ def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
     if stop != ".":
         return first.isalnum() or bool(match["opening"]) or bool(match["closing"]) or stop[0] in "!?"
     before = text[max(start, match.start() - _LONGEST_WORD) : match.start()]
-    last = before.rpartition(" ")[2].lstrip("\"'“‘«‹([{")
-    if not last:
+    last_word = before.rpartition(" ")[2].lstrip("\"'“‘«‹([{")
+    if not last_word:
         return True
-    if len(before) == len(last) and _LIST_NUMBER.fullmatch(last):
+    if len(before) == len(last_word) and _LIST_NUMBER.fullmatch(last_word):
         return False
     if match["closing"].strip("\"'”’»›"):
         return True
-    if len(last) == 1 and last.isalpha():
+    if len(last_word) == 1 and last_word.isalpha():
         # An initial ("J. Smith") or the end of a sentence ("vitamin C. It helps").
         return _opens_sentence(following)
     # A dash separates words, too: "his chief--Mr. Smith".
-    word = _DASH.split(last.lower())[-1]
+    word = _DASH.split(last_word.lower())[-1]
     if word in _BEFORE_NUMBER:
         return not first.isdigit()
     if word in _NEVER_LAST:
@@ -109,24 +109,23 @@ def _opens_sentence(following: str) -> bool:
     return word is not None and word[0].lower() in _OPENERS
 
 
-def _ends(paragraph: str, stop: re.Pattern[str]) -> list[int]:
-    """The ends of a paragraph's sentences, except the last one."""
-    ends, start = [0], 0
+def _sentence_starts(paragraph: str, stop: re.Pattern[str]) -> list[int]:
+    """Where a paragraph's sentences begin: at 0, and after each stop that ends a sentence."""
+    starts = [0]
     for match in stop.finditer(paragraph):
         first, end = match.span()
         # Fast path for most stops: a capital follows, and either an ordinary word comes before a full stop, or
         # the stop is a question or exclamation mark.
         is_plain = "A" <= paragraph[end : end + 1] <= "Z"
         if is_plain and paragraph[first] == ".":
-            space = paragraph.rfind(" ", start, first)
-            is_plain = space > start and end - first == 2
+            space = paragraph.rfind(" ", starts[-1], first)
+            is_plain = space > starts[-1] and end - first == 2
             if is_plain:
                 word = paragraph[space + 1 : first]
                 is_plain = word.isalpha() and 1 < len(word) < _LONGEST_WORD and word.lower() not in _ABBREVIATIONS
-        if is_plain or _ends_sentence(paragraph, start, match):
-            ends.append(end)
-            start = end
-    return ends
+        if is_plain or _ends_sentence(paragraph, starts[-1], match):
+            starts.append(end)
+    return starts
 
 
 def split_by_rules(text: str) -> list[str]:
@@ -135,8 +134,8 @@ def split_by_rules(text: str) -> list[str]:
     stop = _ANY_STOP if has_other_stops else _STOP
     sentences = []
     for paragraph in text.split(PARAGRAPH_SEPARATOR):
-        ends = _ends(paragraph, stop)
-        sentences += [paragraph[start:end].strip() for start, end in zip(ends, [*ends[1:], None])]
+        starts = _sentence_starts(paragraph, stop)
+        sentences += [paragraph[start:end].strip() for start, end in zip(starts, [*starts[1:], None])]
     return list(filter(None, sentences))
 
 

@@ -48,7 +48,7 @@ class ShardingSettings(NamedTuple):
     random_seed: int
 
     def validated(self) -> ShardingSettings:
-        """Raises: UserError where only one of fraction and test shards is 0, or the splitter is missing."""
+        """These settings. Raises: UserError where only one of fraction and test shards is 0, or NLTK is missing."""
         if (self.num_test_shards == 0) != (self.fraction_test_set == 0):
             raise UserError(
                 f"n_test_shards={self.num_test_shards} and fraction_test_set={self.fraction_test_set}: both must be 0 "
@@ -104,11 +104,11 @@ def gather(paths: Sequence[Path], lengths: np.ndarray, assignment: np.ndarray, o
 
     Raises: UserError where the text is not UTF-8, or has changed since its documents were measured.
     """
-    held = {shard: bytearray() for shard in outputs}
-    num_held = 0
+    buffers = {shard: bytearray() for shard in outputs}
+    num_buffered = 0
 
     def write() -> None:
-        for shard, content in held.items():
+        for shard, content in buffers.items():
             with open(outputs[shard], "ab") as file:
                 file.write(content)
             content.clear()
@@ -117,18 +117,18 @@ def gather(paths: Sequence[Path], lengths: np.ndarray, assignment: np.ndarray, o
     for entry, shard, length in itertools.zip_longest(documents, assignment.data, lengths.data):
         path, offset, document = entry or (paths[-1], 0, b"")
         if len(document) != length:
-            raise _changed(path)
-        if shard in held:
+            raise _changed_error(path)
+        if shard in buffers:
             decoded(document, path, offset)
-            held[shard] += document
-            num_held += length
-        if num_held > HELD_BYTES:
+            buffers[shard] += document
+            num_buffered += length
+        if num_buffered > HELD_BYTES:
             write()
-            num_held = 0
+            num_buffered = 0
     write()
 
 
-def _changed(path: Path) -> UserError:
+def _changed_error(path: Path) -> UserError:
     return UserError(
         f"{path}: was changed while it was read, or its file system fails; start the same command again, or format "
         "the text anew"
@@ -143,8 +143,8 @@ def _write_shard(task: ShardTask, *, segmentation_method: str) -> FileEntry:
     order = np.random.default_rng(task.seed).permutation(len(ends))
     with open(task.gathered, "rb") as documents, atomic_file(task.output) as file:
         if os.fstat(documents.fileno()).st_size != ends[-1]:
-            raise _changed(task.gathered)
-        # As a whole, because the documents are needed in a different order from the file's.
+            raise _changed_error(task.gathered)
+        # The whole file, because its documents are needed in another order.
         read_ahead(documents)
         for end, length in zip(ends[order].tolist(), task.lengths[order].tolist()):
             lines = split(os.pread(documents.fileno(), length, end - length).decode())
@@ -160,7 +160,7 @@ def _write_shard(task: ShardTask, *, segmentation_method: str) -> FileEntry:
 def shard_corpus(
     stage: Stage, dataset: str, paths: Sequence[Path], settings: ShardingSettings, workers: TaskPool
 ) -> Made:
-    """Writes all shards of `dataset`.
+    """Writes all shards of `dataset`; returns the counts and the entries of the shards.
 
     Raises:
       UserError: fewer documents than shards, a full disk, a killed worker.
@@ -175,18 +175,18 @@ def shard_corpus(
             "--n_test_shards=0 --fraction_test_set=0), or add text; in your own text a blank line ends a document"
         )
     assignment = assign_documents(lengths, settings)
-    # In the order of `assign_documents`.
+    # In the order in which `assign_documents` numbers the shards.
     numbered = [(split, number) for split in SPLITS for number in range(num_shards[split])]
     ordered = lengths[np.argsort(assignment, kind="stable")]
     ends = np.cumsum(np.bincount(assignment, minlength=len(numbered)))
     tasks: dict[str, dict[str, ShardTask]] = {split: {} for split in SPLITS}
     unfinished: dict[int, Path] = {}
-    ending = f"{uuid.uuid4().hex}{TEMPORARY_SUFFIX}"
-    for shard, ((split, number), of_shard) in enumerate(zip(numbered, np.split(ordered, ends[:-1]))):
+    temporary_suffix = f"{uuid.uuid4().hex}{TEMPORARY_SUFFIX}"
+    for shard, ((split, number), shard_lengths) in enumerate(zip(numbered, np.split(ordered, ends[:-1]))):
         name = f"{dataset}_{split}_{number}.txt"
-        gathered, output = stage.folder / f"{name}.{ending}", f"{split}/{name}"
+        gathered, output = stage.folder / f"{name}.{temporary_suffix}", f"{split}/{name}"
         seed = (settings.random_seed, SPLITS.index(split), number)
-        tasks[split][output] = ShardTask(gathered, stage.folder / output, of_shard, seed)
+        tasks[split][output] = ShardTask(gathered, stage.folder / output, shard_lengths, seed)
         if output not in stage.finished:
             unfinished[shard] = gathered
     gather(paths, lengths, assignment, unfinished)
@@ -201,8 +201,8 @@ def shard_corpus(
 
 # Enough to measure shares of a thousandth.
 _SAMPLE_BYTES = 16 << 20
-# Of novels and encyclopedias a twelfth to a quarter of the text is in longer sentences than this.
-_LONG_SENTENCE, _MUCH_IN_LONG = 300, 0.5
+# In novels and encyclopedias, a twelfth to a quarter of the text is in sentences of more than 300 characters.
+_LONG_SENTENCE, _MAX_LONG_SHARE = 300, 0.5
 
 
 def sample_sentences(paths: Sequence[Path]) -> list[str]:
@@ -219,10 +219,10 @@ def sample_sentences(paths: Sequence[Path]) -> list[str]:
 
 
 def judge_ends(sentences: Sequence[str]) -> Iterator[str]:
-    """A warning if most of the text is in what cannot be single sentences."""
+    """A warning if most of the text is in lines that are too long to be single sentences."""
     in_long = sum(len(sentence) for sentence in sentences if len(sentence) > _LONG_SENTENCE)
     share = in_long / max(sum(map(len, sentences)), 1)
-    if share > _MUCH_IN_LONG:
+    if share > _MAX_LONG_SHARE:
         yield (
             f"{share:.0%} of the text is in sentences of more than {_LONG_SENTENCE} characters, so hardly any sentence "
             "ends were found (text without stops, or a script that has none): format it again from files with a "
