@@ -326,7 +326,7 @@ def test_what_wikiextractor_has_not_written_is_refused(tmp_path, content, messag
 
 
 def test_without_its_files_it_says_what_to_do(tmp_path):
-    words = "holds no file of wikiextractor's, AA/wiki_00"
+    words = "holds no file of wikiextractor, such as AA/wiki_00"
     refused(words, formatted, tmp_path, "wikicorpus_en", "--skip_wikiextractor")
 
 

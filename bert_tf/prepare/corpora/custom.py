@@ -1,7 +1,7 @@
 """The user's own text: a document is a file, a line, the lines between blank lines, a JSON line or a table row.
 
-Of documents between blank lines, each line may be a sentence (format "sentences", Google's input for BERT); then these
-sentences are kept. In all other formats sharding finds the sentences.
+In the format "sentences" (Google's input for BERT), documents lie between blank lines and each line is a sentence,
+which sharding keeps. In all other formats sharding finds the sentences.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bert_tf.base.fields import UnreadFields
 from bert_tf.base.files import check_file
 from bert_tf.base.progress import print_beside_bars
 from bert_tf.prepare.corpora import text_files
-from bert_tf.prepare.corpora.data_files import what_is_no_prose
+from bert_tf.prepare.corpora.data_files import what_is_not_prose
 from bert_tf.prepare.corpora.documents import (
     LONGEST_WRAPPED_LINE,
     BadRecord,
@@ -39,15 +39,15 @@ from bert_tf.settings.preparation import PreparationOptions
 _COMPRESSION_SUFFIXES = ("", ".gz", ".zst")
 
 
-def _packed_too(*suffixes: str) -> tuple[str, ...]:
+def _with_compressed(*suffixes: str) -> tuple[str, ...]:
     return tuple(f"{suffix}{packed}" for suffix in suffixes for packed in _COMPRESSION_SUFFIXES)
 
 
-# Suffixes. Files of the last kind are no running text; which, only --input_format says.
-_TABLE, _TEXT = ".parquet", _packed_too(".txt")
-_ARROW = ".arrow"  # what is refused with the way out, rather than the .json beside it that describes it
-_JSON, _JSON_LINES = _packed_too(".json"), _packed_too(".jsonl", ".ndjson")
-_MARKED_UP = _packed_too(".csv", ".tsv", ".xml", ".html", ".htm")
+# Suffixes by kind of file. `_MARKED_UP` files are read as running text only if --input_format names a format.
+_TABLE, _TEXT = ".parquet", _with_compressed(".txt")
+_ARROW = ".arrow"  # looked for before .json: it is refused with a remedy, and the .json beside it only describes it
+_JSON, _JSON_LINES = _with_compressed(".json"), _with_compressed(".jsonl", ".ndjson")
+_MARKED_UP = _with_compressed(".csv", ".tsv", ".xml", ".html", ".htm")
 
 # Few rows of a table are decoded at once, because they may be large.
 _ROWS_AT_ONCE = 8
@@ -72,17 +72,21 @@ def find_inputs(names: Sequence[str]) -> list[Path]:
     for name in names:
         path = Path(name)
         if path.is_dir():
-            # Beside texts, .json describes them; alone, as C4 has it, it holds them.
+            # Beside texts, .json files describe them; alone, as in C4, they hold the texts.
             kinds = (*_TEXT, *_JSON_LINES, _TABLE), (_ARROW,), _JSON
             inside = next(filter(None, (text_files.find_text_files(path, kind) for kind in kinds)), [])
             remedy = "name the files themselves by --input_files if they have other suffixes"
             files += text_files.require_files(inside, path, ".txt, .jsonl or .parquet file", remedy=remedy)
             text_files.name_others(path, inside, "a file is if --input_files names it")
         else:
-            check_file(path, "give --input_files files or folders, separated by commas; one that holds a comma, alone")
+            check_file(
+                path, "give --input_files files or folders, separated by commas, or a single one that holds a comma"
+            )
             files.append(path)
     if not files:
-        raise UserError("input_files: name text files, or folders of .txt, .jsonl or .parquet files, by commas")
+        raise UserError(
+            "input_files: name text files, or folders of .txt, .jsonl or .parquet files, separated by commas"
+        )
     return list(dict.fromkeys(path.resolve() for path in files))
 
 
@@ -107,16 +111,16 @@ def choose_formats(input_format: str, paths: Sequence[Path], read_lines: ReadLin
         return "jsonl" if name.endswith((*_JSON_LINES, *_JSON)) else input_format
 
     formats = {path: by_suffix(path) for path in paths}
-    texts = [path for path, chosen in formats.items() if chosen == "auto"]
+    texts = [path for path, name in formats.items() if name == "auto"]
     if len(texts) == 1:
-        has_text = (is_text for is_text, _ in itertools.groupby(read_lines(texts[0]), bool) if is_text)
-        is_separated = len(list(itertools.islice(has_text, 2))) == 2
+        text_blocks = (is_text for is_text, _ in itertools.groupby(read_lines(texts[0]), bool) if is_text)
+        is_separated = len(list(itertools.islice(text_blocks, 2))) == 2
         return {**formats, texts[0]: "paragraph" if is_separated else "line"}
     return {**formats, **dict.fromkeys(texts, "file")}
 
 
 def corpus_of(paths: Sequence[Path], input_format: str, options: PreparationOptions) -> Corpus:
-    """These files, ready to be read. Fields of JSON with text that is not read are named at the end.
+    """The corpus of these files. When it has been read, JSON fields that hold text but were not read are named.
 
     Raises: UserError where an option on encodings is wrong, --text_column has no effect, or as `choose_formats`.
     """
@@ -141,28 +145,28 @@ def corpus_of(paths: Sequence[Path], input_format: str, options: PreparationOpti
 
     def batches(position: Position) -> Iterator[Batch]:
         yield from read_files(paths, position, documents_of)
-        if named := unread.describe():
-            print_beside_bars(f"{named}; --text_column names the one that is read")
+        if unread_fields := unread.describe():
+            print_beside_bars(f"{unread_fields}; --text_column names the one that is read")
 
     arguments = {**encoding, "input_format": "+".join(formats)}
-    # Omitted if the lines are the text, and (with its default) for JSON lines, to which it once did not apply.
+    # Omitted where it does not apply and, at its default, for JSON lines: in early versions it did not apply to them.
     if "parquet" in formats or column != "text":
         arguments["text_column"] = column
-    # Of text between blank lines some is titles; what else is a document, the user knows.
+    # Text between blank lines may be a title; in other formats the user knows what a document is.
     return Corpus(paths, batches, clean, arguments, has_sentence if "paragraph" in formats else has_words)
 
 
 def _checked(path: Path, lines: Iterator[str], *, is_chosen: bool) -> Iterator[str]:
-    """The lines of a file of text; where it holds data instead, a line says so.
+    """The lines of a text file. Prints a note if it holds data instead, and the user chose its format (`is_chosen`).
 
-    Raises: UserError where it does, and the user has not chosen how to read it.
+    Raises: UserError if it holds data, and the user did not.
     """
     head: list[str] = []
     for line in lines:
         head.append(line)
         if sum(map(len, head)) > _HEAD_CHARACTERS or len(head) == _HEAD_LINES:
             break
-    if kind := what_is_no_prose(list(filter(None, head)), path.name):
+    if kind := what_is_not_prose(list(filter(None, head)), path.name):
         if not is_chosen:
             raise UserError(f"{path}: {kind}; or name the --input_format if it is running text nevertheless")
         print_beside_bars(f"{path}: read as text, though it is {kind}")
@@ -180,7 +184,7 @@ def _text_documents(path: Path, lines: Iterator[str], input_format: str) -> Iter
 
 
 def _table_documents(path: Path, column: str) -> Iterator[str | BadRecord]:
-    """The texts in a Parquet file's column, of which some programs do not say that its bytes are text.
+    """The texts in a Parquet file's column, which may be of bytes: some programs do not mark them as text.
 
     Raises: UserError where the file is not Parquet, is damaged or has no such column, or a text is too large.
     """
@@ -220,7 +224,7 @@ def _json_documents(lines: Iterator[str], field: str, unread: UnreadFields) -> I
 
 
 def _paragraphs(document: str) -> Iterator[str]:
-    """Joins hard-wrapped lines; a blank line ends a paragraph, and a line too long to be wrapped is one."""
+    """Joins hard-wrapped lines; a blank line ends a paragraph, and a line too long to be wrapped is a paragraph."""
     lines = map(str.strip, io.StringIO(document, newline=None))  # line ends as in text files
     for is_long, group in itertools.groupby(lines, lambda line: len(line) > LONGEST_WRAPPED_LINE if line else None):
         if is_long:

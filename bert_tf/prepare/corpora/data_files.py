@@ -1,4 +1,4 @@
-"""Tells data from running text by its content: JSON, tables, markup, web archives: only a part of them is text."""
+"""Recognises files of which only a part is running text, by their content: JSON, tables, markup, web archives."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _JSON_BEGINNING = re.compile(r'\s*(\{\s*"|\[\s*[\[{"]|[\[{]\s*$)')
 _MARKUP_BEGINNING = re.compile(r"\s*<(\?xml|!doctype|!--|[a-z][\w:.-]*(\s[^<>]*)?/?>)", re.IGNORECASE)
 _END_TAG = re.compile(r"</[A-Za-z][\w:.-]*>")
 _DELIMITERS = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "bars"}
-_LEAST_RECORDS = 3  # of a table; in fewer lines of prose as many commas may be chance
+_MIN_RECORDS = 3  # of a table; fewer lines of prose may have equally many commas by chance
 
 
-def what_is_no_prose(lines: Sequence[str], name: str) -> str:
-    """What a file is that begins with these non-blank lines, and what makes text of it; "" if it may be text."""
+def what_is_not_prose(lines: Sequence[str], name: str) -> str:
+    """What a file with these first non-blank lines is, and how to make text of it; "" if it may be running text."""
     if not lines:
         return ""
     if _JSON_BEGINNING.match(lines[0]) and all(map(_JSON_LINE.fullmatch, lines)):
@@ -26,20 +26,21 @@ def what_is_no_prose(lines: Sequence[str], name: str) -> str:
         return "text with tags: write what is between them to a .txt file"
     if lines[0].startswith("WARC/"):
         return "a web archive, with a head before each text: write the texts to a .jsonl file (warcio reads them)"
-    for delimiter, called in _DELIMITERS.items():
+    for delimiter, delimiter_name in _DELIMITERS.items():
         if columns := _columns(lines, delimiter):
             longest = max(range(len(columns)), key=lambda column: sum(map(len, columns[column]))) + 1
-            cut = f", for example: cut -f{longest} {shlex.quote(name)} > OUT" if delimiter == "\t" else ""
-            return f"a table of {len(columns)} columns with {called} between: write that of the text to a file{cut}"
+            example = f", for example: cut -f{longest} {shlex.quote(name)} > OUT" if delimiter == "\t" else ""
+            kind = f"a table of {len(columns)} columns with {delimiter_name} between them"
+            return f"{kind}: write the column with the text to a file{example}"
     return ""
 
 
 def _columns(lines: Sequence[str], delimiter: str) -> list[tuple[str, ...]]:
-    """The columns of a table; empty if it is none. Behind punctuation there is a space or the line's end."""
+    """The columns of a table; empty if the delimiters are punctuation, with a space or the line's end after them."""
     csv.field_size_limit(sys.maxsize)
     rows = list(csv.reader((f"{line}\n" for line in lines), delimiter=delimiter))
-    rows = rows[:-1] if len(rows) > _LEAST_RECORDS else rows  # the last may go on behind these lines
-    if len(rows) < _LEAST_RECORDS or len(rows[0]) < 2 or len({*map(len, rows)}) > 1:
+    rows = rows[:-1] if len(rows) > _MIN_RECORDS else rows  # the last may continue after `lines`
+    if len(rows) < _MIN_RECORDS or len(rows[0]) < 2 or len({*map(len, rows)}) > 1:
         return []
     columns = list(zip(*rows))
     is_punctuation = not any(columns[-1]) or any(field.startswith(" ") for column in columns[1:] for field in column)

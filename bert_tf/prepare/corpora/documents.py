@@ -39,7 +39,7 @@ def has_sentence(line: str) -> bool:
 
 
 class BadRecord(NamedTuple):
-    """A document that cannot be read; `fault` names its place in the file, too."""
+    """A document that cannot be read; `fault` says where in the file it is, and why."""
 
     fault: str
 
@@ -51,13 +51,13 @@ class Dropped(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """What stands for the rest of a damaged file, after its last document: a sentence about it."""
+    """Stands for the rest of a damaged file, after its last document; `sentence` says what is wrong."""
 
     sentence: str
 
 
 class Document(NamedTuple):
-    """A document as a line, perhaps empty, without its end; and the number of pieces removed from it by reason."""
+    """A document as a line, perhaps empty, without its end; and how many pieces were removed from it, by reason."""
 
     line: str
     num_removed: Mapping[str, int] = {}
@@ -65,31 +65,28 @@ class Document(NamedTuple):
 
 # What becomes of a document.
 Cleaned = Union[Document, Dropped, BadRecord, Damage]
-# Where reading continues: the number of a file, and the documents in it to be left out, with the bytes that they take;
-# for a multistream dump these are counted from `byte` on. For JSON.
+# Where reading continues, for JSON: in the file of number "file", "num_documents" documents after "byte" (0 except in
+# multistream dumps); "bytes" of that file have been read. Empty: at the start.
 Position = Mapping[str, Any]
 
 
 class Batch(NamedTuple):
-    """Documents as read, or what stands for them (`BadRecord`, `Dropped`, `Damage`); later these `Cleaned`.
-
-    With their file and their bytes in it, the position after them, and about as many bytes as they take in memory.
-    """
+    """Documents as read, or what stands for them (`BadRecord`, `Dropped`, `Damage`); later, `Cleaned` ones."""
 
     documents: Sequence[Any]
     path: Path
-    input_bytes: int
-    next_position: Position
-    size: int
+    input_bytes: int  # that the documents take in the file
+    next_position: Position  # after these documents
+    size: int  # bytes in memory, roughly
 
 
 class Corpus(NamedTuple):
-    """How to read a corpus: `batches` yields its files' content in a fixed order, from a position on (if empty, from
-    the start); `clean` makes a line of a document, or a list of lines of what holds several, in a worker process.
+    """How to read a corpus: `batches` yields its files' content in a fixed order, from a position on; `clean` runs in a
+    worker process, and makes a line of a document, or a list of lines if it is given several documents in one.
 
-    `arguments` are those that change the result. `is_document` tells which lines are kept. Of a damaged file `batches`
-    keeps what stands before the damage; it raises `UserError` where a file is of another kind or encoding, or a
-    document in it is too large.
+    `arguments` holds the options that change the result. `is_document` tells which lines are kept. Of a damaged
+    file `batches` keeps what stands before the damage; it raises `UserError` where a file is of another kind or
+    encoding, or a document in it is too large.
     """
 
     paths: Sequence[Path]
@@ -117,7 +114,7 @@ def as_marked_line(sentences: Iterable[str]) -> str:
 def json_text(
     number: int, line: str, field: str, *, remedy: str, unread: UnreadFields | None = None
 ) -> str | BadRecord:
-    """The text in a field of the JSON object that is a file's line of this number; `unread` counts the others."""
+    """The text in a field of `line`, a JSON object in the file's line `number`; `unread` counts its other fields."""
     try:
         content = read_object(line, f"line {number}", remedy)
     except UserError as error:
@@ -138,23 +135,23 @@ def files_from(paths: Sequence[Path], position: Position) -> Iterator[tuple[Path
 def in_batches(
     documents: Iterable[Any], path: Path, start: Position, *, count_read_bytes: Callable[[], int] | None = None
 ) -> Iterator[Batch]:
-    """Batches of about equal size, of the documents in a file after the position `start`, which are left out.
+    """Batches of about equal size of a file's documents, without those before the position `start`.
 
     Args:
       count_read_bytes: tells how many bytes of the file have been read; default: as many as there are characters.
     """
     total_bytes = path.stat().st_size
-    held: list[Any] = []
+    pending: list[Any] = []
     size = 0
     for document in itertools.islice(documents, start["num_documents"], None):
-        held.append(document)
+        pending.append(document)
         size += len(document)
         if size >= BATCH_CHARACTERS:
             read_bytes = count_read_bytes() if count_read_bytes else min(total_bytes, start["bytes"] + size)
-            position = {**start, "num_documents": start["num_documents"] + len(held), "bytes": read_bytes}
-            yield Batch(held, path, read_bytes - start["bytes"], position, size)
-            start, held, size = position, [], 0
-    yield Batch(held, path, total_bytes - start["bytes"], {"file": start["file"] + 1}, size)
+            position = {**start, "num_documents": start["num_documents"] + len(pending), "bytes": read_bytes}
+            yield Batch(pending, path, read_bytes - start["bytes"], position, size)
+            start, pending, size = position, [], 0
+    yield Batch(pending, path, total_bytes - start["bytes"], {"file": start["file"] + 1}, size)
 
 
 def read_files(

@@ -34,7 +34,7 @@ _BYTES_IN_FLIGHT = 1 << 27
 
 
 class SeenDocuments:
-    """A set of documents as 64-bit hashes, 8 bytes each; only the newest are in a set, which takes 90 bytes each.
+    """The documents so far as 64-bit hashes, in an array (8 bytes each), the newest ones in a set (90 bytes each).
 
     Once it holds `MOST`, which take half a gigabyte, no more are added: later documents are compared with these only.
     """
@@ -53,7 +53,7 @@ class SeenDocuments:
     def add(self, document: bytes) -> bool:
         """Adds a document; returns False if it was there before."""
         key = int.from_bytes(hashlib.blake2b(document, digest_size=8).digest(), "little")
-        # `data` yields Python's integers; numpy would compare its own large integers with these as floats.
+        # `data` yields Python's integers; numpy would compare its own large integers with Python's as floats.
         rank = bisect.bisect_left(self._sorted.data, key)
         if key in self._newest or (rank < len(self._sorted) and self._sorted.data[rank] == key):
             return False
@@ -70,17 +70,17 @@ class SeenDocuments:
 
 
 class Writer:
-    """The text being written, which is called ``<name>.partial`` until it is complete.
+    """Writes the text, to a file called ``<name>.partial`` until it is complete.
 
-    Its checkpoint holds the position after what has been written, how many bytes of the input and of the text that is,
-    counts, and sentences about damaged files and bad records.
+    Its checkpoint holds the position after the last batch, how many bytes of the input and of the text that is, counts,
+    and what is wrong with damaged files and bad records.
     """
 
     def __init__(self, stage: Stage, output: Path, *, keep_duplicates: bool, max_bad_records: int):
         self.stage, self.output = stage, output
         self._partial = output.with_name(output.name + ".partial")
         self._seen = None if keep_duplicates else SeenDocuments()
-        self._bad = BadRecords(max_bad_records, "record")
+        self._bad_records = BadRecords(max_bad_records, "record")
         self.counts = Counter(num_read=0, num_documents=0)
         self.checkpoint: dict[str, Any] = {"position": {}, "input_bytes": 0, "bytes": 0, "damages": []}
 
@@ -88,10 +88,11 @@ class Writer:
         earlier = self.stage.checkpoint
         if earlier and self._partial.exists() and self._partial.stat().st_size >= earlier["bytes"]:
             self.checkpoint, self.counts = earlier, Counter(earlier["counts"])
-            self._bad.faults, self._bad.num = earlier["bad_records"], self.counts["num_dropped_bad_records"]
+            self._bad_records.faults = earlier["bad_records"]
+            self._bad_records.num = self.counts["num_dropped_bad_records"]
             num_read = self.counts["num_read"]
             print(f"going on where an earlier run stopped, after {num_read:,} documents", flush=True)
-        self.checkpoint.update(counts=self.counts, bad_records=self._bad.faults)
+        self.checkpoint.update(counts=self.counts, bad_records=self._bad_records.faults)
         self._file = open(self._partial, "a+b")  # noqa: SIM115 - the caller's to close
         self._file.truncate(self.checkpoint["bytes"])
         if self._seen:
@@ -110,7 +111,7 @@ class Writer:
             self.counts["num_read"] += 1
             if isinstance(document, BadRecord):
                 self.counts["num_dropped_bad_records"] += 1
-                self._bad.add(f"{batch.path}, {document.fault}")
+                self._bad_records.add(f"{batch.path}, {document.fault}")
             elif isinstance(document, Dropped):
                 self.counts[f"num_dropped_{document.reason}"] += 1
             else:
@@ -119,7 +120,7 @@ class Writer:
         self.checkpoint["input_bytes"] += batch.input_bytes
         self.checkpoint["position"] = batch.next_position
         if self._file.tell() - self.checkpoint["bytes"] >= CHECKPOINT_BYTES:
-            self._keep()
+            self._save_checkpoint()
 
     def _write_line(self, line: str) -> None:
         if not line:
@@ -134,20 +135,20 @@ class Writer:
             self._file.write(encoded)
             self.counts["num_documents"] += 1
 
-    def _keep(self) -> None:
+    def _save_checkpoint(self) -> None:
         self._file.flush()
         os.fsync(self._file.fileno())
         self.checkpoint["bytes"] = self._file.tell()
         self.stage.add_checkpoint(self.checkpoint)
 
     def finish(self) -> Made:
-        """Gives the text its name."""
-        self._keep()
+        """Gives the text its final name; returns its counts and its entry."""
+        self._save_checkpoint()
         self._file.close()
         sha256 = sha256_of_file(self._partial)
         os.replace(self._partial, self.output)
         sync(self.output.parent)
-        damages, bad_records = self.checkpoint["damages"], self._bad.faults
+        damages, bad_records = self.checkpoint["damages"], self._bad_records.faults
         for warning in (*damages, *(f"left out, because it cannot be read: {fault}" for fault in bad_records)):
             print(f"warning: {warning}", file=sys.stderr, flush=True)
         details = {"num_documents": self.counts["num_documents"], "damages": damages, "bad_records": bad_records}
@@ -164,7 +165,7 @@ class Writer:
 
 
 def format_corpus(writer: Writer, corpus: Corpus, workers: TaskPool) -> Made:
-    """Writes the text.
+    """Writes a corpus with `writer`; returns the counts and the entry of the text.
 
     Raises:
       UserError: damaged input, a corpus without a document, a full disk, killed or missing workers.
@@ -193,14 +194,14 @@ def format_corpus(writer: Writer, corpus: Corpus, workers: TaskPool) -> Made:
 def clean_batch(
     batch: Batch, *, clean: Callable[[Any], Cleaned | list[Cleaned]], is_document: Callable[[str], bool]
 ) -> Batch:
-    """The batch with its documents cleaned, by a worker. The line of what is no document is empty."""
+    """The batch with its documents cleaned; a line that is no document becomes empty. Runs in a worker."""
     results: list[Cleaned] = []
     for document in batch.documents:
         cleaned = document if isinstance(document, (Dropped, BadRecord, Damage)) else clean(document)
-        for each in cleaned if isinstance(cleaned, list) else [cleaned]:
-            if isinstance(each, Document) and not is_document(each.line):
-                each = each._replace(line="")
-            results.append(each)
+        for result in cleaned if isinstance(cleaned, list) else [cleaned]:
+            if isinstance(result, Document) and not is_document(result.line):
+                result = result._replace(line="")
+            results.append(result)
     return batch._replace(documents=results)
 
 

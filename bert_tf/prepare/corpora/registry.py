@@ -1,4 +1,4 @@
-"""The datasets: how each one is read, and its names."""
+"""The datasets by name, and how each is read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Opener = Callable[[PreparationOptions, Path], Corpus]
 class Dataset(NamedTuple):
     """One dataset.
 
-    A corpus to pre-train on has `formatted_file` and `open`, which gets the options, of which it reads those named in
+    A corpus to pre-train on has `formatted_file` and `open`, called with the options, of which it reads those named in
     `options`, and the working directory. A dataset `made_of` several corpora has neither. One with `read_with` is only
     read together with that dataset. One with `make_tables` is formatted, too, but into tables of labelled examples, in
     `tables_folder` below the working directory, by a stage of its own. All others are only downloaded.
@@ -56,7 +56,7 @@ def _open_wiki(options: PreparationOptions, working_dir: Path) -> Corpus:
         folder = working_dir / "extracted" / dataset
         remedy = "unpack AA/wiki_00.bz2 with bunzip2; or read the dump itself, without --skip_wikiextractor"
         files = sorted(path for path in folder.rglob("wiki_*") if not path.suffix and path.is_file())
-        paths = require_files(files, folder, "file of wikiextractor's, AA/wiki_00 ...", remedy=remedy)
+        paths = require_files(files, folder, "file of wikiextractor, such as AA/wiki_00", remedy=remedy)
         batches = functools.partial(read_files, paths, documents_of=wiki.read_extracted)
         return Corpus(paths, batches, wiki.clean_extracted, {"skip_wikiextractor": True})
     folder, wiki_name = working_dir / "download" / dataset, wikipedia_of(dataset)
@@ -127,7 +127,7 @@ DATASETS.update({name: Dataset() for name in SOURCES if name not in DATASETS})
 
 
 def dataset_named(name: str) -> Dataset:
-    """The dataset with this name, one of `DATASETS` or a Wikipedia; of an unknown one nothing is known."""
+    """The dataset with this name, one of `DATASETS` or a Wikipedia; an empty `Dataset` for any other name."""
     return DATASETS.get(name) or (_wiki_dataset(name) if wikipedia_of(name) else Dataset())
 
 
@@ -138,15 +138,15 @@ def formatting_options(name: str) -> list[str]:
 
 
 def parts_of(name: str) -> tuple[str, ...]:
-    """The corpora of a dataset to pre-train on; empty for others."""
+    """The corpora of a dataset to pre-train on; empty for other datasets."""
     dataset = dataset_named(name)
     return dataset.made_of or ((name,) if dataset.formatted_file else ())
 
 
 def corpora_of(name: str) -> tuple[str, ...]:
     """As `parts_of`. Raises: UserError where the dataset is not for pre-training."""
-    if other := dataset_named(name).read_with:
-        raise UserError(f"dataset={name} is read together with {other}: --dataset={other}")
+    if main := dataset_named(name).read_with:
+        raise UserError(f"dataset={name} is read together with {main}: --dataset={main}")
     if not parts_of(name):
         raise UserError(
             f"dataset={name} is not for pre-training; choose one of {', '.join(filter(parts_of, DATASETS))}, or "

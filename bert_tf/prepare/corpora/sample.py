@@ -42,8 +42,8 @@ _NUM_SECOND_NAMES = 160
 # Parts of names, sentences and words.
 _TEXT = json.loads(Path(__file__).with_name("sample.json").read_bytes())
 # Kinds of facts: each a family of `words`, none in two families, and sentences that state a fact (`statements`),
-# mention it again (`reminders`) and ask for it (`questions`), in which {t} is the town and {x} the fact. What the words
-# of a family have in common, the model has to find out.
+# mention it again (`reminders`) and ask for it (`questions`), in which {t} is the town and {x} the fact. The model
+# has to find out what the words of a family have in common.
 _RELATIONS: dict[str, dict[str, list[str]]] = _TEXT["relations"]
 
 
@@ -84,14 +84,14 @@ def _make_town(
 
 
 def _relations_to_ask(rng: random.Random) -> list[str]:
-    """An asked relation and another one, in any order."""
-    others = [relation for relation in sorted(_RELATIONS) if relation not in _ASKED_RELATIONS]
-    relations = [rng.choice(_ASKED_RELATIONS), rng.choice(others)]
+    """A relation that is asked for and one that is not, in random order."""
+    unasked = [relation for relation in sorted(_RELATIONS) if relation not in _ASKED_RELATIONS]
+    relations = [rng.choice(_ASKED_RELATIONS), rng.choice(unasked)]
     rng.shuffle(relations)
     return relations
 
 
-def _ask(rng: random.Random, towns: Sequence[Town], prefix: str) -> dict[str, Any]:
+def _squad_questions(rng: random.Random, towns: Sequence[Town], prefix: str) -> dict[str, Any]:
     """Questions about the towns, in the format of SQuAD 1.1."""
     data = []
     for number, town in enumerate(towns):
@@ -121,9 +121,9 @@ def generate(seed: int) -> tuple[str, dict[str, dict[str, Any]]]:
         {name: family[len(family) // 2 :] for name, family in shuffled.items()},
     )
     for (name, count), half in zip(QUESTION_FILES.items(), halves):
-        asked = [_make_town(rng, next(names), _relations_to_ask(rng), half, asks=False) for _ in range(count)]
-        articles += [[town] for town in asked]
-        questions[name] = _ask(rng, asked, name.split("-")[0])
+        towns = [_make_town(rng, next(names), _relations_to_ask(rng), half, asks=False) for _ in range(count)]
+        articles += [[town] for town in towns]
+        questions[name] = _squad_questions(rng, towns, name.split("-")[0])
     for number in range(_NUM_ARTICLES - len(articles)):
         size = 1 if number % _LONG_ARTICLE_EVERY else rng.randint(*_TOWNS_IN_LONG_ARTICLE)
         articles.append(
@@ -137,7 +137,7 @@ def generate(seed: int) -> tuple[str, dict[str, dict[str, Any]]]:
 
 
 def write_sample(folder: Path, seed: int) -> Made:
-    """Writes articles and question files to `folder`."""
+    """Writes articles and question files to `folder`; returns their counts and entries."""
     text, questions = generate(seed)
     contents = {ARTICLES_FILE: text, **{name: json.dumps(file, indent=1) + "\n" for name, file in questions.items()}}
     entries = []

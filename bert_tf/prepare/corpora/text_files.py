@@ -44,16 +44,16 @@ _BLOCK_BYTES = 1 << 20
 LARGEST_DOCUMENT_BYTES = 32 << 20
 # Formatting puts two spaces between paragraphs, which may make a document a little larger.
 _LARGEST_LINE_BYTES = LARGEST_DOCUMENT_BYTES * 101 // 100
-_IF_UNREADABLE = "change its permissions, look at the disk that it lies on, or take it out of the input"
+_UNREADABLE_REMEDY = "change its permissions, look at the disk that it lies on, or take it out of the input"
 
 
 def find_text_files(folder: Path, suffixes: Sequence[str] = (".txt",)) -> list[Path]:
-    """The files with these suffixes at any depth below `folder`, if there is one, sorted, without hidden ones.
+    """The files with these suffixes at any depth below `folder`, sorted, without hidden ones; [] if there is none.
 
     Follows links.
 
-    Raises: UserError where a folder cannot be read, a link is broken, or something else is called like a file or a
-      folder.
+    Raises: UserError where a folder cannot be read, a link is broken, or a path is not what its name says, a file
+      or a folder.
     """
     check_folder(folder, f"text files below {folder}", writes=False)
     files: list[Path] = []
@@ -73,14 +73,14 @@ def find_text_files(folder: Path, suffixes: Sequence[str] = (".txt",)) -> list[P
 
 
 def require_files(paths: list[Path], folder: Path, kind: str, *, remedy: str) -> list[Path]:
-    """The paths, of files of this kind in `folder`. Raises: UserError if there is none."""
+    """The paths, those of the files of a kind in `folder`. Raises: UserError if there is none."""
     if not paths:
         raise UserError(f"{folder} holds no {kind}: {remedy}")
     return paths
 
 
 def name_others(folder: Path, inside: Sequence[Path], remedy: str) -> None:
-    """Says of which suffixes there are files in the folder besides those that are read."""
+    """Prints how many files in `folder` are not among `inside`, those that are read, by their suffixes."""
     names = (path.relative_to(folder) for path in {*folder.rglob("*")} - {*inside} if path.is_file())
     visible = (name for name in names if not any(part.startswith(".") for part in name.parts))
     if others := Counter(name.suffix.lower() or "without a suffix" for name in visible):
@@ -93,13 +93,13 @@ def download_of(dataset: str) -> str:
 
 
 def _refuse_unreadable(error: OSError) -> None:
-    with naming_unreadable(error.filename, _IF_UNREADABLE):
+    with naming_unreadable(error.filename, _UNREADABLE_REMEDY):
         raise error
 
 
 def open_bytes(path: Path) -> BinaryIO:
     """Opens a file for reading. Raises: UserError where it cannot be read."""
-    with naming_unreadable(path, _IF_UNREADABLE):
+    with naming_unreadable(path, _UNREADABLE_REMEDY):
         return open(path, "rb")
 
 
@@ -118,7 +118,7 @@ def import_pyarrow(path: Path) -> Any:
 def refusing_damage(path: str | Path, *errors: type[Exception]) -> Iterator[None]:
     """Turns `errors`, and what the standard library raises for damaged files, into a `UserError`.
 
-    An `OSError` that has a number is of the disk, and stays as it is.
+    An `OSError` with an error number comes from the system, not from the file's content, and stays as it is.
     """
     damage: tuple[type[Exception], ...] = (EOFError, OSError, zlib.error, *errors)
     try:
@@ -132,14 +132,14 @@ def refusing_damage(path: str | Path, *errors: type[Exception]) -> Iterator[None
 
 @contextlib.contextmanager
 def _refusing_long_window(path: Path) -> Iterator[None]:
-    """Tells from damage what zstd packed with --long=28 or more, as Reddit's archives are: pyarrow does not read it."""
+    """Refuses what zstd packed with --long=28 or more, as Reddit's archives are: whole, but not read by pyarrow."""
     try:
         yield
     except OSError as error:
         if "too much memory" not in str(error):
             raise
-        way = f"pack it anew: zstd -dc --long=31 {shlex.quote(path.name)} | zstd > OUT.zst"
-        raise UserError(f"{path}: packed by zstd --long with a window of more than 128 MB; {way}") from None
+        remedy = f"pack it anew: zstd -dc --long=31 {shlex.quote(path.name)} | zstd > OUT.zst"
+        raise UserError(f"{path}: packed by zstd --long with a window of more than 128 MB; {remedy}") from None
 
 
 @contextlib.contextmanager
@@ -148,7 +148,7 @@ def _open_unpacked(path: Path) -> Iterator[Any]:
 
     Raises: UserError where the file cannot be read, or is found damaged inside the `with` block.
     """
-    with naming_unreadable(path, _IF_UNREADABLE), refusing_damage(path), open(path, "rb") as raw:
+    with naming_unreadable(path, _UNREADABLE_REMEDY), refusing_damage(path), open(path, "rb") as raw:
         if path.suffix.lower() == ".gz":
             yield gzip.GzipFile(fileobj=raw)
         elif path.suffix.lower() == ".zst":
@@ -169,7 +169,7 @@ def encoding_options(options: PreparationOptions) -> dict[str, Any]:
 
 
 def text_codec(name: str) -> str | None:
-    """Python's name of an encoding; None if it does not know it, or only as one of bytes, such as base64."""
+    """Python's name of a text encoding; None if it knows none of this name (base64 encodes bytes, not text)."""
     try:
         "<".encode(name)
         return codecs.lookup(name).name
@@ -183,7 +183,7 @@ def marked_encoding(head: bytes) -> str:
 
 
 def _first_fault(path: Path, encoding: str) -> str:
-    """Where the first byte is that is invalid in `encoding`, or a NUL, which text never holds; "" if there is none."""
+    """Describes the first byte that is invalid in `encoding`, or a NUL, which text never holds; "" if there is none."""
     invalid = f"not valid {encoding.upper()} at byte"
     decoder = codecs.getincrementaldecoder(encoding)()
     has_wide_units = encoding.startswith(("utf-16", "utf-32"))
@@ -276,7 +276,7 @@ def read_lines(path: Path, fallback_encoding: str | None = None, encoding_errors
 
     With ``encoding_errors="replace"`` a file of unknown encoding is UTF-8 with U+FFFD for each invalid sequence.
 
-    Raises: UserError as `encoding_of`, or where a line is too large for a document; it is not read to its end.
+    Raises: UserError as `encoding_of`, or where a line is too large for a document (which is then not read to its end).
     """
     encoding = encoding_of(path, fallback_encoding, encoding_errors)
     with _open_unpacked(path) as file, io.TextIOWrapper(file, encoding=encoding, errors=encoding_errors) as text:
@@ -290,14 +290,14 @@ def read_lines(path: Path, fallback_encoding: str | None = None, encoding_errors
 
 def document_lines(path: Path, lines: Iterable[str]) -> list[str]:
     """The lines of one document as a list. Raises: UserError where the document is too large."""
-    held, num_bytes = [], 0
+    document, num_bytes = [], 0
     for line in lines:
-        held.append(line)
+        document.append(line)
         num_bytes += num_utf8_bytes(line) + 1
         if num_bytes > LARGEST_DOCUMENT_BYTES + 1:
             ways = "at blank lines (--input_format=paragraph) or at every line (--input_format=line)"
             raise document_too_large(str(path), f"; or let --dataset=custom split it {ways}")
-    return held
+    return document
 
 
 def blank_line_separated(path: Path, lines: Iterable[str]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Wikipedia to one article per line, streaming: its XML dumps, or what the program wikiextractor has made of one."""
+"""Wikipedia to one article per line, as a stream: from its XML dumps, or from wikiextractor's output."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ from bert_tf.prepare.corpora.wikitext import Removed, is_prose, paragraphs_of, t
 from bert_tf.prepare.corpora.xml_files import Cutter, Stream, XmlFile
 
 _DUMP = re.compile(r".*\.xml(-p[0-9]+p[0-9]+)?(\.bz2)?")
-# Of a dump that is published in several files each has a number.
+# The files of a dump that is published in parts are numbered.
 _PART = re.compile(r"(-pages-articles[a-z-]*)[0-9]+\.xml(-p[0-9]+p[0-9]+)?")
 _TITLE = re.compile(rb"<title>([^<]*)<")
 _NAMESPACE = re.compile(r'<namespace\b[^<>]*\bkey="(-?[0-9]+)"[^<>]*>([^<>]+)</')
 # MediaWiki's numbers of the namespaces of media, files and categories.
 _HIDDEN_NUMBERS, _TEMPLATES_NUMBER = ("-2", "6", "14"), "10"
-# The arguments of `Cutter` and of `XmlFile.elements`.
+# The tags and the root, as arguments of `Cutter` and of `XmlFile.elements`.
 _ELEMENTS = ("page",), "mediawiki"
-# About, in real dumps.
+# Roughly, in real dumps.
 _TEXT_PER_PACKED_BYTE = 4
 
 
 def find_dumps(folder: Path, dataset: str) -> list[Path]:
-    """The files of the dump in `folder`: <dataset>.xml(.bz2), else the only one that is there, whole or in parts.
+    """The files of the dump in `folder`: <dataset>.xml(.bz2), else the only dump there, whole or in parts.
 
-    Raises: UserError where there are several dumps, or what is no file.
+    Raises: UserError where there are several dumps, or one of the paths is no file.
     """
-    named = [path for end in ("xml", "xml.bz2") if os.path.lexists(path := folder / f"{dataset}.{end}")][:1]
+    preferred = [path for end in ("xml", "xml.bz2") if os.path.lexists(path := folder / f"{dataset}.{end}")][:1]
     dumps: dict[str, list[Path]] = {}
-    for path in named or sorted(folder.glob("[!.]*")):
+    for path in preferred or sorted(folder.glob("[!.]*")):
         if _DUMP.fullmatch(path.name):
             dumps.setdefault(_PART.sub(r"\1N.xml", path.name), []).append(path)
     if len(dumps) > 1:
@@ -82,25 +82,25 @@ def read_namespaces(dump: Path) -> Namespaces:
 
 
 def read_batches(paths: Sequence[Path], position: Position) -> Iterator[Batch]:
-    """Pages as XML in batches of about equal size, or of a multistream dump its streams, each a batch by itself."""
+    """Batches of pages as XML, of about equal size; of a multistream dump, each stream is a batch."""
     for path, start in files_from(paths, position):
         if xml_files.is_multistream(path):
             for stream in xml_files.streams(path, start["byte"]):
                 end = stream.start + len(stream.packed)
                 start = {**start, "byte": end, "bytes": end}
                 yield Batch([stream], path, len(stream.packed), start, _TEXT_PER_PACKED_BYTE * len(stream.packed))
-        # Also the last stream, after which the file's end shows whether it was cut off.
+        # The whole file, or the last of its streams, which shows whether the file was cut off.
         with XmlFile(path, start["byte"]) as file:
-            pages = (each if isinstance(each, Damage) else each.xml for each in file.elements(*_ELEMENTS))
+            pages = (page if isinstance(page, Damage) else page.xml for page in file.elements(*_ELEMENTS))
             yield from in_batches(pages, path, start, count_read_bytes=lambda: file.num_file_bytes)  # noqa: B023 - called at once
 
 
 def clean_part(part: bytes | Stream, *, namespaces: Namespaces = KNOWN_NAMESPACES) -> Cleaned | list[Cleaned]:
-    """A page, or all pages of a stream, which holds whole ones."""
+    """Cleans a page, or all pages of a stream, which holds only whole ones."""
     if isinstance(part, bytes):
         return clean(part, namespaces)
     decompressor, text = bz2.BZ2Decompressor(), b""
-    with contextlib.suppress(OSError):  # then it has not come to its end
+    with contextlib.suppress(OSError):  # of a damaged stream, which then is not at its end
         text = decompressor.decompress(part.packed)
     cutter = Cutter(part.path, *_ELEMENTS, is_inside=part.start > 0)
     pages = [*(element.xml for element in cutter.cut(text)), cutter.rest()]
@@ -112,16 +112,16 @@ def clean_part(part: bytes | Stream, *, namespaces: Namespaces = KNOWN_NAMESPACE
 
 
 def clean(xml: bytes, namespaces: Namespaces = KNOWN_NAMESPACES) -> Document | Dropped | BadRecord:
-    """A page, with the text of its last revision."""
+    """The text of a page's last revision, or why it is left out."""
     try:
         page = ElementTree.fromstring(xml)
         namespace = int(page.findtext("ns", ""))
     except (ElementTree.ParseError, ValueError) as error:
-        named = _TITLE.search(xml)
-        which = f"page {named[1].decode('utf-8', 'replace')!r}" if named else "a page without a title"
+        title = _TITLE.search(xml)
+        page_name = f"page {title[1].decode('utf-8', 'replace')!r}" if title else "a page without a title"
         fault = "damaged, or without the number of its namespace, <ns>, as in dumps of before 2011; fetch another dump"
-        return BadRecord(f"{which}: XML: {error}: {fault}")
-    # What other slots hold, such as data about a picture, stands in the revision's <content>.
+        return BadRecord(f"{page_name}: XML: {error}: {fault}")
+    # A revision's other slots, such as data about a picture, are in its <content>.
     text = page.findtext("revision[last()]/text", "")
     if namespace:
         return Dropped("other_namespaces")
@@ -134,19 +134,19 @@ def clean(xml: bytes, namespaces: Namespaces = KNOWN_NAMESPACES) -> Document | D
 
 
 def read_extracted(path: Path) -> Iterator[str | BadRecord]:
-    """The text of each article: the lines between wikiextractor's ``<doc ...>`` and ``</doc>``, or of an object on a
-    line of a file made with --json.
+    """The text of each article: the lines between wikiextractor's ``<doc ...>`` and ``</doc>`` or, in a file made
+    with --json, the text of the object on each line.
     """
     numbered = enumerate(text_files.read_lines(path), 1)
     for number, line in numbered:
         article: list[str] = []
-        end = ""
+        last_line = ""
         if line.startswith("<doc "):
-            for _, end in numbered:
-                if end.startswith(("</doc>", "<doc ")):
+            for _, last_line in numbered:
+                if last_line.startswith(("</doc>", "<doc ")):
                     break
-                article.append(end)
-        if end == "</doc>":
+                article.append(last_line)
+        if last_line == "</doc>":
             # The first line inside <doc> is the title.
             yield "\n".join(text_files.document_lines(path, article)[1:])
         elif line.startswith("{"):
@@ -159,7 +159,7 @@ def read_extracted(path: Path) -> Iterator[str | BadRecord]:
 
 
 def clean_extracted(article: str) -> Document:
-    # wikiextractor escapes what it writes, and leaves tags in it that it does not know or that are escaped twice.
+    # wikiextractor escapes its output, and leaves tags in it that it does not know or that were escaped twice.
     text = unescape(unescape(article))
     removed = Removed()
     plain = without_tags(text, removed)

@@ -18,21 +18,21 @@ class Namespaces(NamedTuple):
     """The names of some namespaces, as `namespace_key` writes them.
 
     Attributes:
-      hidden: those whose links show a picture or nothing in the text.
-      templates: the one of templates.
+      hidden: names of namespaces whose links show a picture or nothing in the text.
+      templates: names of the namespace of templates.
     """
 
     hidden: frozenset[str]
     templates: frozenset[str]
 
 
-# English names are valid in every wiki. A dump lists those in its own language, but not the second names, which the
+# English names are valid in every wiki. A dump lists those in its own language, but not their aliases, which the
 # Chinese Wikipedia uses most.
 KNOWN_NAMESPACES = Namespaces(
     frozenset("file image media category 文件 檔案 档案 图像 圖像 媒体 媒體 分类 分類".split()), frozenset(["template"])
 )
-# A link into any namespace with a name like this is a picture or a sound, so that other second names ("Bild") need not
-# be known.
+# A link into any namespace with a name like this is a picture or a sound, so that other aliases ("Bild") need not be
+# known.
 _MEDIA_FILE = re.compile(
     r"[^\W\d_][\w ]*:[^:]+\.(?:jpe?g|png|gif|svg|tiff?|webp|xcf|pdf|djvu|og[agvx]|opus|web[am]|wav|flac|mp3|mid|mpe?g)",
     re.IGNORECASE,
@@ -48,16 +48,16 @@ def namespace_key(name: str) -> str:
 
 def render_link(content: str, namespaces: Namespaces) -> str:
     # A bar from {{!}} separates like a literal one.
-    target, *rest = content.replace("\x01", "|").split("|")
+    target, *labels = content.replace("\x01", "|").split("|")
     target = target.strip()
     namespace, colon, _ = target.partition(":")
     is_hidden = colon and namespace_key(namespace) in namespaces.hidden
-    if is_hidden or _MEDIA_FILE.fullmatch(target) or (not rest and _LANGUAGE_LINK.match(target)):
+    if is_hidden or _MEDIA_FILE.fullmatch(target) or (not labels and _LANGUAGE_LINK.match(target)):
         return ""
-    if not rest:
+    if not labels:
         return target.lstrip(":")
-    # Where no text is given, or nothing is left of it, the target without its disambiguation: [[Paris (Texas)|]].
-    return rest[-1] if rest[-1].strip() else target.partition("(")[0].partition(",")[0].strip()
+    # If the label is empty, or nothing is left of it, the target without its disambiguation: [[Paris (Texas)|]].
+    return labels[-1] if labels[-1].strip() else target.partition("(")[0].partition(",")[0].strip()
 
 
 # Keys are numbers ("1", "2", ...) and names.
@@ -92,7 +92,7 @@ def _numbered(arguments: Arguments) -> list[str]:
 
 
 def _by_code(table: str) -> dict[str, str]:
-    """What stands after the colon, by each of the codes before it."""
+    """A table "code code: text; code: text" as a dictionary of the text for each code."""
     rows = (row.partition(":") for row in table.split(";"))
     return {code: text.strip() for codes, _, text in rows for code in codes.split()}
 
@@ -105,7 +105,7 @@ _RANGE_WORDS = {
     "x": " by ",
     "+/-": " ± ",
 }
-# Units that are shown as they are written, and others.
+# Units that are shown as they are written.
 _PLAIN_UNITS = """
     nm mm cm dm m km in ft yd mi nmi AU ly pc mm2 cm2 m2 km2 ha mm3 cm3 m3 km3 L ml mL cl hl mg g kg t oz lb st °C °F K
     km/h km/s m/s mph kn ft/s W kW MW GW hp bhp PS J kJ MJ kWh MWh N kN Nm Pa kPa MPa hPa bar atm psi V A Hz kHz MHz GHz
@@ -141,22 +141,22 @@ def _convert(arguments: Arguments) -> str | None:
     """``{{convert|10|-|20|km|mi}}`` -> 10–20 km: the measure as given, without its conversion."""
     if arguments.get("disp", "") not in _DISPLAYS or arguments.get("adj", "").startswith("pre"):
         return None
-    given = [*_numbered(arguments), "", "", ""]
+    values = [*_numbered(arguments), "", "", ""]
     text = ""
     index = 0
     # Each iteration reads a number and what follows it: a unit, a word like "to", or both.
-    while _NUMBER.fullmatch(given[index]):
-        text += given[index]
+    while _NUMBER.fullmatch(values[index]):
+        text += values[index]
         index += 1
-        if given[index] not in _RANGE_WORDS:
-            unit = _unit(given[index])
+        if values[index] not in _RANGE_WORDS:
+            unit = _unit(values[index])
             if unit is None:
                 return None
             text += f" {unit}"
             index += 1
-        if given[index] in _RANGE_WORDS:
-            text += _RANGE_WORDS[given[index]]
-        elif _NUMBER.fullmatch(given[index]) and _SMALLER_UNIT.get(given[index - 1]) == given[index + 1]:
+        if values[index] in _RANGE_WORDS:
+            text += _RANGE_WORDS[values[index]]
+        elif _NUMBER.fullmatch(values[index]) and _SMALLER_UNIT.get(values[index - 1]) == values[index + 1]:
             text += " "
             continue
         else:
@@ -168,7 +168,7 @@ def _convert(arguments: Arguments) -> str | None:
 def _value(arguments: Arguments) -> str | None:
     """``{{val|6.24|0.01|e=18|u=m}}`` -> 6.24 ± 0.01 ×10^18 m."""
     numbers = _numbered(arguments)
-    # A digit's uncertainty, as in 1.234(56), is no second number.
+    # Not rendered: 1.234(56), where the uncertainty is of the last digits.
     if not arguments.keys() <= {"1", "2", "e", "u", "ul", "fmt"} or not all(map(_NUMBER.fullmatch, numbers)):
         return None
     text = " ± ".join(numbers)
@@ -182,14 +182,14 @@ def _as_of(arguments: Arguments) -> str:
     if len(date) > 1 and re.fullmatch("0?[1-9]|1[0-2]", date[1]):
         date[1] = calendar.month_name[int(date[1])]
     words = "since" if arguments.get("since") else "as of"
-    given = " ".join((words if arguments.get("lc") else words.capitalize(), *reversed(date)))
-    return arguments.get("alt") or given
+    text = " ".join((words if arguments.get("lc") else words.capitalize(), *reversed(date)))
+    return arguments.get("alt") or text
 
 
 def _formatted_number(arguments: Arguments) -> str:
     """``{{formatnum:1234567}}`` -> 1,234,567."""
-    whole, point, rest = arguments.get("1", "").strip().partition(".")
-    return (f"{int(whole):,}" if re.fullmatch(r"[1-9]\d{3,30}", whole) else whole) + point + rest
+    whole, point, decimals = arguments.get("1", "").strip().partition(".")
+    return (f"{int(whole):,}" if re.fullmatch(r"[1-9]\d{3,30}", whole) else whole) + point + decimals
 
 
 def _list(arguments: Arguments) -> str:
@@ -236,13 +236,13 @@ _FIELD = re.compile(r"\{([^{}]+)\}")
 def _fill_in(arguments: Arguments, texts: Iterable[str]) -> str | None:
     for text in texts:
         fields = _FIELD.findall(text)
-        given = {field: next(filter(None, map(arguments.get, field.split("|"))), "") for field in fields}
-        if all(given.values()):
-            return _FIELD.sub(lambda field: given[field[1]], text)  # noqa: B023 - called at once
+        values = {field: next(filter(None, map(arguments.get, field.split("|"))), "") for field in fields}
+        if all(values.values()):
+            return _FIELD.sub(lambda field: values[field[1]], text)  # noqa: B023 - called at once
     return None
 
 
-_SHOWN: dict[str, Render] = {
+_RENDERERS: dict[str, Render] = {
     **{name: functools.partial(_fill_in, texts=texts) for names, texts in _TEXTS.items() for name in names.split(", ")},
     **dict.fromkeys(("convert", "cvt"), _convert),
     **dict.fromkeys(("chem", "chem2"), lambda arguments: "".join(_numbered(arguments))),
@@ -261,5 +261,5 @@ def render(content: str) -> str | None:
     if colon and namespace_key(function) == "formatnum":
         name, parts = function, [first, *parts]
     name = namespace_key(name)
-    show = _SHOWN.get("lang-" if name.startswith("lang-") else name)
-    return show(read_arguments(parts)) if show else None
+    renderer = _RENDERERS.get("lang-" if name.startswith("lang-") else name)
+    return renderer(read_arguments(parts)) if renderer else None

@@ -27,7 +27,7 @@ from bert_tf.prepare.sharding.sentences import OTHER_STOPS
 Removed = Counter[str]
 
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
-# Whichever begins first: inside the one, the other's marks are none. Group 1 is what nowiki shows.
+# A comment or <nowiki>, whichever begins first: inside it, marks of the other mean nothing. Group 1: nowiki's text.
 _COMMENT_OR_NOWIKI = re.compile(
     r"<(?:!--.*?(?:-->|\Z)|nowiki>([^<]*(?:<(?!/?nowiki>)[^<]*)*)</nowiki>)", re.DOTALL | re.IGNORECASE
 )
@@ -52,15 +52,15 @@ _HTML_LINK = re.compile(r"</?a(?:\s[^<>]*)?>", re.IGNORECASE)
 # Two or more braces, two square brackets, or a table's mark. It begins with a set of characters, as such patterns are
 # several times faster than alternatives.
 _BRACKETS = re.compile(r"[{}[\]](?:(?<={)(?:{+|\|(?!}))|(?<=})}+|(?<=\[)\[|(?<=\])\])|\|}(?!})")
-# With the text that is shown for it.
+# Group 1 is the text that is shown for the link.
 _EXTERNAL_LINK = re.compile(r"\[(?:(?:https?:|ftp:)?//|mailto:)[^\[\]\s]*(?:[^\S\n]([^\[\]\n]*))?\]")
-# Without the punctuation at its end, which belongs to the sentence; a link that holds "(" may end with ")".
+# Excludes punctuation at the link's end, which belongs to the sentence; a link that holds "(" may end with ")".
 _REST_OF_LINK = r"[^\s<>\[\]\"]*"
 _BARE_LINK = re.compile(
     rf"\b(?:https?|ftp)://(?:{_REST_OF_LINK}\({_REST_OF_LINK}(?<![,;.:!?])|{_REST_OF_LINK}(?<![,;.:!?)]))"
 )
 _QUOTES = re.compile("''+")
-# "__NOTOC__", in any language; "__init__" is none.
+# "__NOTOC__", in any language, and "__init__", which `_without_switches` keeps.
 _SWITCH = re.compile(r"__([^\W\d_]+(?:_[^\W\d_]+)*)__")
 # References this long are not characters, and parsing them as numbers takes quadratic time.
 _LONG_CHARACTER_REFERENCE = re.compile(r"&#[0-9]{8,};?")
@@ -77,7 +77,7 @@ _TABLE_REMAINS = re.compile(r"[|]|\{[|]|(?:colspan|rowspan|style|class|align|wid
 
 _SENTENCE_STOP = re.compile(rf"[.!?…][\"'”’)\]]*(?:\s|$)|[{OTHER_STOPS}]")
 _WORD = re.compile(r"[^\W_]+")
-# Prose has a full stop or many words, or introduces a list ("They are:") with at least this many.
+# Prose has a full stop or many words, or introduces a list ("They are:") with at least this many words.
 _MIN_WORDS_BEFORE_COLON = 2
 _MIN_WORDS_OF_LIST_ITEM = 5
 # Sections whose list items (books, links, notes) have full stops but are not sentences.
@@ -103,14 +103,14 @@ _SILENT_FLAGS = frozenset("TH-")
 
 # MediaWiki stops at 40 nested templates; brackets nested deeper than this are dropped.
 _MAX_DEPTH = 100
-# Brackets, and the reason counted when their content is removed. An article has no parameters, {{{1}}}, so these count
-# as templates.
+# Brackets, and the reason counted when their content is removed. An article has no parameters, so {{{1}}} counts as
+# a template.
 _REASONS = {"{{": "templates", "[[": "hidden_links", "{|": "tables"}
 
 
 def _protected(text: str) -> str:
-    """The text with two characters that XML does not allow for bars and equals signs, until all brackets are closed: so
-    these are not read as syntax of the template around them.
+    """The text with its bars and equals signs as characters that XML does not allow, until all brackets are closed:
+    otherwise they would be read as syntax of the template around the text.
     """
     return text.replace("|", "\x01").replace("=", "\x02")
 
@@ -124,9 +124,9 @@ def _render_formula(content: str) -> str:
 
 @functools.cache
 def _end_of_element(name: str) -> re.Pattern[str]:
-    """Finds the tag that closes an element, whose slash is group 1.
+    """A pattern of an element's closing tag, with the slash as group 1.
 
-    References do not nest: one that is still open where the next one begins is unclosed, and finds that one.
+    References do not nest: of an unclosed one, it finds the next one's opening tag, without group 1.
     """
     return re.compile(rf"<(/){name}\s*>" + (r"|<ref\b[^<>]*(?<!/)>" if name == "ref" else ""), re.IGNORECASE)
 
@@ -138,7 +138,7 @@ def _without_elements(text: str, removed: Removed) -> str:
     """
     pieces: list[str] = []
     position = 0
-    unclosed: set[str] = set()  # from here on; searching for their ends again would take quadratic time
+    unclosed: set[str] = set()  # from `position` on; searching for their ends again would take quadratic time
     while tag := _ELEMENT_TAG.search(text, position):
         pieces.append(text[position : tag.start()])
         position = tag.end()
@@ -161,7 +161,7 @@ def _without_elements(text: str, removed: Removed) -> str:
 
 
 def _render(kind: str, content: str, namespaces: Namespaces) -> str | None:
-    """What a reader sees of a pair of brackets, of which the inner ones are rendered already."""
+    """What a reader sees of a pair of brackets, whose inner brackets are rendered already; None or "" for nothing."""
     if kind == "[[":
         return render_link(content, namespaces)
     if kind == "{{":
@@ -174,7 +174,7 @@ def _render(kind: str, content: str, namespaces: Namespaces) -> str | None:
 def _without_brackets(text: str, removed: Removed, namespaces: Namespaces) -> str:
     """The text with links and templates rendered, and without tables.
 
-    Brackets that are opened inside others and never closed are no markup.
+    Brackets that are never closed do not remove what follows them.
     """
     pieces: list[str] = []
     # The open brackets, innermost last, each with the number of pieces before it; and how many there are of each kind.
@@ -239,9 +239,9 @@ def _without_switches(text: str) -> str:
 
 
 def without_tags(text: str, removed: Removed) -> str:
-    """Text whose lines are paragraphs and whose only markup is tags: without these and what else has no sentences.
+    """Removes tags, comments and elements without sentences from text whose only markup these are.
 
-    Ends paragraphs with blank lines.
+    Each line of it is a paragraph; in the result, blank lines end paragraphs.
     """
     # Where a comment has no end, its mark is shown, as in an article about HTML.
     text = _COMMENT.sub(lambda comment: "" if comment[0].endswith("-->") else comment[0], text)
@@ -290,7 +290,7 @@ def _is_sentence(item: str) -> bool:
 
 
 def _kind_of(line: str, *, has_open_table: bool) -> str:
-    """What a line is part of, as its removal is counted, where "fragments" are of paragraphs; "" for a blank one."""
+    """What a line is part of, named as its removal is counted ("fragments": a paragraph); "" for a blank line."""
     if not line:
         return ""
     if line[0] == line[-1] == "=" and len(line) > 2:
@@ -312,20 +312,20 @@ def _blocks(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _whole_items(items: Iterable[str]) -> Iterator[str]:
-    """List items without their marks, tidied; those that the next one continues ("a;", "b; and", "c.") are one, as they
-    are one sentence.
+    """List items without their marks, tidied; those that the next one continues ("a;", "b; and", "c.") are joined
+    with it, as they are one sentence.
     """
-    held: list[str] = []
+    parts: list[str] = []
     for item in items:
-        held.append(tidy(item.lstrip("*#:; ")))
-        if not _CONTINUED.search(held[-1]):
-            yield " ".join(held)
-            held = []
-    yield " ".join(held)
+        parts.append(tidy(item.lstrip("*#:; ")))
+        if not _CONTINUED.search(parts[-1]):
+            yield " ".join(parts)
+            parts = []
+    yield " ".join(parts)
 
 
 def _passages(text: str, removed: Removed) -> Iterator[str]:
-    reference_level = 0
+    reference_level = 0  # the heading level of the section of references that a block is in, if any
     for kind, group in itertools.groupby(_blocks(text), operator.itemgetter(0)):
         blocks: Iterable[str] = (block for _, block in group)
         for block in filter(None, _whole_items(blocks) if kind == "list_items" else blocks):
@@ -350,5 +350,5 @@ def paragraphs_of(wikitext: str, removed: Removed, namespaces: Namespaces = KNOW
     )
     text = _without_elements(text, removed)
     text = _without_brackets(_VARIANTS.sub(_render_variants, text), removed, namespaces)
-    text = _VARIANTS.sub(_render_variants, text)  # those around templates
+    text = _VARIANTS.sub(_render_variants, text)  # variants that held templates, which are rendered now
     return list(_passages(_without_inline_markup(text), removed))

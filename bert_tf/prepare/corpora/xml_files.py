@@ -1,8 +1,8 @@
 """The elements of an XML file: compressed or not, up to the point of any damage.
 
-Readers always get UTF-8; a file may be in any encoding that it declares. Wikimedia publishes each dump also as a row of
-bzip2 streams of a hundred pages. A stream begins at a whole byte, so one process finds them and hands them out to
-workers without decompressing anything.
+Readers always get UTF-8; a file may be in any encoding that it declares. Wikimedia publishes each dump also as a
+series of bzip2 streams of a hundred pages. A stream begins at a whole byte, so one process finds the streams and hands
+them out to workers without decompressing anything.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.prepare.corpora import text_files
 from bert_tf.prepare.corpora.documents import Damage
 
-# A header and the mark of the first block.
+# The header of a bzip2 stream and the mark of its first block.
 _STREAM_START = re.compile(rb"BZh[1-9]1AY&SY")
 _LONGEST_START = 10
 _READ_BYTES = 1 << 20
@@ -64,14 +64,14 @@ def streams(path: Path, start: int) -> Iterator[Stream]:
     """
     with text_files.open_bytes(path) as file:
         file.seek(start)
-        held = b""
+        buffer = b""
         while content := file.read(_READ_BYTES):
-            searched = max(1, len(held) - _LONGEST_START)
-            held += content
-            while following := _STREAM_START.search(held, searched):
-                yield Stream(path, start, held[: following.start()])
-                start, held, searched = start + following.start(), held[following.start() :], 1
-            if len(held) > text_files.LARGEST_DOCUMENT_BYTES:
+            search_from = max(1, len(buffer) - _LONGEST_START)
+            buffer += content
+            while following := _STREAM_START.search(buffer, search_from):
+                yield Stream(path, start, buffer[: following.start()])
+                start, buffer, search_from = start + following.start(), buffer[following.start() :], 1
+            if len(buffer) > text_files.LARGEST_DOCUMENT_BYTES:
                 raise UserError(
                     f"{path}, byte {start:,}: a bzip2 stream of more than {text_files.LARGEST_DOCUMENT_BYTES:,} bytes, "
                     "though the file begins with small ones: unpack it with bzip2 -dk, and move the .bz2 away"
@@ -114,7 +114,7 @@ class Cutter:
     def __init__(self, path: Path, tags: Sequence[str], root: str, *, is_inside: bool = False):
         self.is_closed = False
         self._path, self._root, self._is_inside = path, root.encode(), is_inside
-        # Text that may be the beginning of an element with this tag or, if that is empty, follows the end of one.
+        # Text that begins an element with the tag `_tag` or, if that is empty, follows the end of an element.
         self._waiting, self._tag = b"", b""
         names = "|".join((*tags, root))
         self._mark = re.compile(f"<(/?)({names})[\\s>]".encode())
@@ -125,9 +125,9 @@ class Cutter:
         Raises: UserError where an element is larger than the largest document.
         """
         # Text that was already waiting is searched again only for a tag at its end that the new text completes.
-        searched = max(bool(self._tag), len(self._waiting) - _LONGEST_TAG)
+        search_from = max(bool(self._tag), len(self._waiting) - _LONGEST_TAG)
         text, begin = self._waiting + text, 0
-        for mark in self._mark.finditer(text, searched):
+        for mark in self._mark.finditer(text, search_from):
             is_end, name, is_root = bool(mark[1]), mark[2], mark[2] == self._root
             ends_element = is_end and not is_root
             xml = text[begin : mark.end() if ends_element else mark.start()]
@@ -205,7 +205,7 @@ class XmlFile(contextlib.AbstractContextManager):
     def blocks(self) -> Iterator[bytes]:
         """The text as UTF-8 up to the file's end or its damage.
 
-        Raises: UserError where it is in an encoding that is not read, or in another than it declares.
+        Raises: UserError where Python does not know the encoding, or the text is not in the encoding that it declares.
         """
         try:
             yield from self._decoded(self._unpacked())
@@ -215,7 +215,7 @@ class XmlFile(contextlib.AbstractContextManager):
             self.note_damage(str(error))
 
     def note_damage(self, reason: str) -> None:
-        """Only the first call counts."""
+        """Sets `damage`, unless it is set already."""
         self.damage = self.damage or (
             f"cut off or damaged at byte {self.num_file_bytes:,} of {self.path.stat().st_size:,} ({reason})"
         )
