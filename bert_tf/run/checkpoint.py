@@ -1,4 +1,4 @@
-"""Checkpoints: copied to the host, written under a temporary name, fsynced and renamed; found and verified again.
+"""Checkpoints: copies them to the host, writes them (temporary name, fsync, rename), finds and verifies them.
 
 Each checkpoint is a folder laid out as Google publishes a model: ``bert_config.json``, ``vocab.txt``
 and a TensorFlow checkpoint ``bert_model.ckpt`` with Google's variable names (optimizer slots are
@@ -32,14 +32,14 @@ class SaveError(UserError):
 
 
 @contextlib.contextmanager
-def _as_save_error(what: str) -> Iterator[None]:
-    """Names what cannot be written."""
+def _as_save_error(target: str) -> Iterator[None]:
+    """Turns a failed write into a `SaveError` that names the `target`."""
     try:
         yield
     except (OSError, tf.errors.OpError) as error:
         raise SaveError(
-            f"{what} could not be written ({first_line(error)}); older checkpoints are untouched; make room or correct "
-            "the permissions of that folder and start again"
+            f"{target} could not be written ({first_line(error)}); older checkpoints are untouched; make room or "
+            "correct the permissions of that folder and start again"
         ) from None
 
 
@@ -47,7 +47,7 @@ class Snapshot(NamedTuple):
     """The content of a checkpoint, copied to the host: later updates do not change it."""
 
     update: int
-    tensors: Mapping[str, tf.Tensor]  # by their names in files
+    tensors: Mapping[str, tf.Tensor]  # by their names in checkpoint files
     state: Mapping[str, Any]
 
 
@@ -56,9 +56,9 @@ class CheckpointFolder:
 
     Args:
       folder: created when the first checkpoint is saved.
-      keep: how many of the newest checkpoints are kept; the best one is, too.
-      vocab_size: rows of the word table in files.
-      companions: text files to put beside the weights, by file name (bert_config.json, vocab.txt).
+      keep: how many of the newest checkpoints are kept; the best one is kept, too.
+      vocab_size: rows of the word embeddings in files, without the padding that the model adds.
+      companions: contents of text files to put beside the weights, by file name (bert_config.json, vocab.txt).
     """
 
     def __init__(self, folder: str | Path, *, keep: int, vocab_size: int, companions: Mapping[str, str]):
@@ -103,12 +103,12 @@ class CheckpointFolder:
         return list(find_checkpoints(self.folder).values())
 
     def newest_sound(self) -> tuple[Path | None, list[str]]:
-        """The newest checkpoint whose files match their hashes, and what is wrong with the newer ones."""
+        """The newest checkpoint whose files match their hashes, and a complaint about each newer one."""
         return _first_sound(reversed(self.finished()))
 
     def best_sound(self) -> tuple[Path | None, list[str]]:
-        """The checkpoint that stands for the run: the best one if it was scored while it trained, else the newest; and
-        what is wrong with those that should have been it."""
+        """The undamaged checkpoint that stands for the run (the best one if it was evaluated in training, else the
+        newest), and a complaint about each damaged one that would have been preferred."""
         best, newest_first = find_best(self.folder), self.finished()[::-1]
         preferred = [checkpoint_path(self.folder, best)] if best else []
         return _first_sound(dict.fromkeys([*preferred, *newest_first]))
@@ -119,7 +119,7 @@ class CheckpointFolder:
         if differing := [*report.missing, *report.unused]:
             raise UserError(
                 f"checkpoint {path} does not have the variables of the model and its optimizer: "
-                f"{enumerate_names(differing)} are in one of them only; choose another run folder"
+                f"{enumerate_names(differing)} are in only one of the two; choose another run folder"
             )
         return read_state(path)
 
@@ -132,7 +132,7 @@ class CheckpointFolder:
 
 
 def _first_sound(checkpoints: Iterable[Path]) -> tuple[Path | None, list[str]]:
-    """The first undamaged one of these, and what is wrong with those before it."""
+    """The first undamaged checkpoint, and a complaint about each one before it."""
     complaints: list[str] = []
     for path in checkpoints:
         if (damage := find_damage(path)) is None:
@@ -144,9 +144,9 @@ def _first_sound(checkpoints: Iterable[Path]) -> tuple[Path | None, list[str]]:
 def save_encoder(
     prefix: Path, variables: Sequence[tf.Variable], vocab_size: int, companions: Mapping[str, str]
 ) -> None:
-    """Writes only the encoder.
+    """Writes only the encoder's variables, under Google's TF1 names as in all our files.
 
-    The names are Google's TF1 names, as in all our files; `companions` (text files, by name) are put beside it.
+    `companions`: contents of text files to put beside them, by file name.
 
     Raises:
       SaveError: it could not be written.

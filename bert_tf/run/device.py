@@ -11,23 +11,24 @@ from bert_tf.base.tensorflow import limit_leaked_memory, tf
 
 
 def device_name() -> str:
+    """The driver's name of the first GPU, else "CPU"."""
     gpus = tf.config.get_visible_devices("GPU")
     return tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU") if gpus else "CPU"
 
 
 def has_fast_bf16(facts: Mapping[str, str] | None = None) -> bool:
-    """Whether oneDNN multiplies bfloat16 matrices here: on x86 with AVX-512, on ARM with BF16, and not on macOS."""
-    facts = processor_facts() if facts is None else facts  # of x86 with "flags", of ARM with "Features"; of macOS none
+    """Whether oneDNN gains from bfloat16 matmuls on this processor: x86 with AVX-512, ARM with BF16, never on macOS."""
+    facts = processor_facts() if facts is None else facts  # has "flags" on x86, "Features" on ARM; empty on macOS
     return not {"avx512f", "bf16"}.isdisjoint(facts.get("flags", facts.get("Features", "")).split())
 
 
 def prepare_device(precision: str, scope: str) -> None:
-    """Turns TF32 on or off, and makes GPUs add in one order, for the whole process, before there is a model.
+    """Turns TF32 on or off and makes GPU sums deterministic for the whole process. Call it before making the model.
 
-    `scope`: XLA's, of `model.backends`. In "step", where XLA compiles all that adds, `model.lookup_gradient` keeps the
-    order; there TensorFlow's demand for it would turn each sum over equal ids into a loop over the tokens.
+    `scope`: the XLA scope of `model.backends`. In "step" XLA compiles every sum, and `model.lookup_gradient` fixes the
+    order; TensorFlow's op determinism would turn each sum over equal ids into a loop over the tokens.
 
-    Raises: UserError for bf16 on a processor that gains nothing.
+    Raises: UserError for bf16 on a processor that does not gain from it.
     """
     if precision == "bf16" and not tf.config.list_physical_devices("GPU") and not has_fast_bf16():
         raise UserError(
@@ -37,7 +38,7 @@ def prepare_device(precision: str, scope: str) -> None:
     tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
     if tf.config.list_physical_devices("GPU"):
         if scope == "step":
-            os.environ.pop("TF_DETERMINISTIC_OPS", None)  # the same demand, by a user's variable
+            os.environ.pop("TF_DETERMINISTIC_OPS", None)  # op determinism, requested by the user's environment
         else:
             tf.config.experimental.enable_op_determinism()
     limit_leaked_memory()

@@ -1,7 +1,7 @@
-"""What a run's weights scored on held-out data while it trained, and so which checkpoint is the best.
+"""The scores of a run's weights on held-out data during training, which tell its best checkpoint.
 
-Kept in a file beside the checkpoints, not in them: whatever a kill leaves, those scores count that are not newer than
-the newest checkpoint. Does not import TensorFlow.
+They are kept in a file beside the checkpoints, not in them. After a kill it may hold scores of updates after the newest
+checkpoint; those do not count. Does not import TensorFlow.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ EVALUATIONS = "evaluations.json"  # in the folder of the checkpoints
 
 @dataclasses.dataclass(frozen=True)
 class Evaluations:
-    """The score by which a run's checkpoints are compared, after some of its updates.
+    """The values of the score by which a run's checkpoints are compared.
 
     Attributes:
       score: its name.
-      lower_is_better: as of a loss.
-      data: a fingerprint of what was scored on.
-      by_update: ascending.
+      lower_is_better: true for a loss.
+      data: a fingerprint of the held-out data.
+      by_update: the score after each update that was evaluated, ascending.
     """
 
     score: str
@@ -35,28 +35,29 @@ class Evaluations:
 
     @property
     def best(self) -> int | None:
-        """The update with the best score, of equal ones the first; None if there is none. NaN is the worst."""
+        """The update with the best score, the first of equal ones; None if there is no score. NaN is the worst."""
         sign = -1 if self.lower_is_better else 1
         values = {update: -math.inf if math.isnan(value) else sign * value for update, value in self.by_update.items()}
         return max(values, key=values.__getitem__, default=None)
 
     @property
     def num_since_best(self) -> int:
+        """The number of evaluations after the best one."""
         return sum(update > (self.best or 0) for update in self.by_update)
 
     def up_to(self, update: int) -> Evaluations:
-        kept = {number: value for number, value in self.by_update.items() if number <= update}
-        return dataclasses.replace(self, by_update=kept)
+        scores = {scored: value for scored, value in self.by_update.items() if scored <= update}
+        return dataclasses.replace(self, by_update=scores)
 
     def write(self, checkpoints: Path) -> None:
-        """Raises OSError. A score that is not finite becomes a text, as strict JSON has no such numbers."""
+        """Writes the file; non-finite scores become texts, as strict JSON has no such numbers. Raises OSError."""
         scores = {update: score if math.isfinite(score) else str(score) for update, score in self.by_update.items()}
         content = {**dataclasses.asdict(self), "by_update": scores}
         write_text(checkpoints / EVALUATIONS, json.dumps(content, indent=2) + "\n")
 
 
 def read_evaluations(checkpoints: Path) -> Evaluations | None:
-    """Those in a run's ``checkpoints`` folder; None if it was not scored while it trained. Raises `UserError`."""
+    """The evaluations in a run's ``checkpoints`` folder; None if it has none. Raises `UserError` for a damaged file."""
     path, remedy = checkpoints / EVALUATIONS, "remove it, and the newest checkpoint counts as the best"
     if not path.exists():
         return None
@@ -66,7 +67,7 @@ def read_evaluations(checkpoints: Path) -> Evaluations | None:
 
 
 def find_best(checkpoints: Path) -> int | None:
-    """The update of the checkpoint with the best score, which may be lost; None if none was scored.
+    """The update with the best score, whose checkpoint may be lost; None if none was scored.
 
     Raises: UserError if the file of scores is damaged.
     """

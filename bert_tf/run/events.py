@@ -11,22 +11,22 @@ from typing import Any
 Event = dict[str, Any]  # with at least `event`, `update` and `time_unix`
 
 METRICS = "metrics.jsonl"
-# The reasons in the event "end" of a run that is finished: at its last update, or without a better score.
+# The reasons in the "end" event of a finished run: it has reached its last update, or its score got no better.
 DONE, CONVERGED = "done", "early_stopping"
-# The newest line is within so many bytes.
+# `last_event` looks for the newest line in this many bytes at the end of the file.
 _TAIL_BYTES = 1 << 20
 _NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 
 
 def strict(value: Any) -> Any:
-    """Strict JSON has no NaN: non-finite numbers become the texts "NaN", "Infinity" and "-Infinity", at any depth."""
+    """The value for strict JSON: non-finite numbers, also in nested dicts, become "NaN", "Infinity" and "-Infinity"."""
     if isinstance(value, dict):
         return {name: strict(item) for name, item in value.items()}
     return json.dumps(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def append_line(path: Path, line: str) -> None:
-    """Appends a whole line; one cut off by a kill or a full disk before it does not spoil it. Raises OSError."""
+    """Appends a line; begins a new one if a kill or a full disk has cut off the line before. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a+b") as file:  # closed after each line, so that a full disk is an error of this line
         if file.seek(0, os.SEEK_END):
@@ -37,7 +37,7 @@ def append_line(path: Path, line: str) -> None:
 
 
 def read_events(run_folder: str | Path) -> list[Event]:
-    """All events of a run, in the order of writing; none if there is no such file. Raises OSError.
+    """All events of a run, in the order of writing; empty if there is no file. Raises OSError.
 
     A line that is not an event, for example one cut short by a kill, is left out.
     """
@@ -49,7 +49,7 @@ def read_events(run_folder: str | Path) -> list[Event]:
 
 
 def last_event(run_folder: str | Path) -> Event | None:
-    """The newest event of a run, without reading those before; None if there is none. Raises OSError."""
+    """The newest event of a run, without reading the whole file; None if there is none. Raises OSError."""
     path = Path(run_folder) / METRICS
     if not path.is_file():
         return None
@@ -60,7 +60,7 @@ def last_event(run_folder: str | Path) -> Event | None:
 
 
 def is_number(value: Any) -> bool:
-    """NaN and infinities are numbers, too."""
+    """Whether it is a number, NaN and infinities included."""
     return isinstance(value, (int, float))
 
 

@@ -10,7 +10,7 @@ from bert_tf.memory.plan import Workload
 
 
 class Card(NamedTuple):
-    """A card that plans are made for by its name."""
+    """A card that `planning` knows by its name."""
 
     memory_gib: float
     bandwidth: float  # of its memory, bytes/s
@@ -21,7 +21,7 @@ class GpuKind(NamedTuple):
     """GPUs that compute equally fast."""
 
     driver_pattern: str  # matches the names that the driver gives them
-    tflops: Mapping[str, float]  # dense peaks by precision
+    tflops: Mapping[str, float]  # peaks of dense matmuls, by precision
     cards: Mapping[str, Card]
 
 
@@ -76,7 +76,7 @@ def flops_per_row(work: Workload, num_outputs: int = 0) -> float:
     BERT-Large: 240.6e9 at s=128, P=20 and 1020.5e9 at s=512, P=80.
 
     Args:
-      num_outputs: those of a task's head, for all positions that it reads of one sequence.
+      num_outputs: outputs of a task's head for one sequence, in all positions that it reads.
     """
     config, length = work.bert_config, work.sequence_length
     width, inner = config.hidden_size, config.intermediate_size

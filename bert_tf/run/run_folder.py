@@ -30,11 +30,11 @@ from bert_tf.run.events import METRICS
 
 CONFIG = "config.json"
 REPORT = "report.html"
-FEATURES = "features"  # the folder with the rows of a fine-tuning's files
+FEATURES = "features"  # subfolder of the rows that fine-tuning makes from its data files
 MANIFEST = "manifest.json"  # of a checkpoint: the sha256 of its other files
 _LOCK = ".lock"
-# Files that the programs write.
-_WRITTEN = (
+# Patterns of the files that the programs write into run folders.
+_OUTPUTS = (
     *("eval_results.txt", "predictions.json", "nbest_predictions.json", "null_odds.json", "predictions.tsv"),
     *("test_results*.tsv", "tokenizer.json", "tokenizer_config.json"),
     *(METRICS, "training_summary.txt", REPORT, "summaries", "pretrained"),
@@ -43,16 +43,16 @@ _WRITTEN = (
 
 
 class RunFolder:
-    """Holds a run folder's lock until it is left or the process ends, and removes what a kill has left there.
+    """Locks a run folder until the context or the process ends, and removes what a killed process has left there.
 
     Args:
-      dllog_path: another file that the run will append to, as `sinks.DLLogger` does; None for none.
-      is_chief: other ranks only know the folder's path; rank 0 locks and checks it, and writes in it.
+      dllog_path: the file outside the folder that `sinks.DLLogger` will append to; None for none.
+      is_chief: true on rank 0, which locks, checks and writes the folder; other ranks only know its path.
       continue_with_changes: whether a run goes on with other settings than it began with.
 
     Raises:
-      UserError: another process uses the folder; it, or the other file, cannot be written, or what would be overwritten
-        was not written by a run; or TensorFlow could not read checkpoints there.
+      UserError: another process uses the folder; the folder or `dllog_path` cannot be written, or holds a file that
+        would be overwritten but was not written by a run; or TensorFlow could not read checkpoints there.
     """
 
     def __init__(
@@ -71,12 +71,12 @@ class RunFolder:
         check_readable_path(path, f"run folder {path}")
         if dllog_path:
             check_output(Path(dllog_path), f"--dllog_path={dllog_path}", lambda beginning: beginning[:5] == b"DLLL ")
-        is_known = any((self.path / left).exists() for left in (_LOCK, "checkpoints", CONFIG))
-        files = [file for pattern in _WRITTEN for file in self.path.glob(pattern) if file.is_file()]
-        if files and not is_known:
+        is_run_folder = any((self.path / name).exists() for name in (_LOCK, "checkpoints", CONFIG))
+        files = [file for pattern in _OUTPUTS for file in self.path.glob(pattern) if file.is_file()]
+        if files and not is_run_folder:
             raise UserError(
-                f"run folder {path} is no run's, but holds {files[0].name}, which a run would overwrite; choose a new "
-                "folder"
+                f"run folder {path} was not made by a run, but holds {files[0].name}, which a run would overwrite; "
+                "choose a new folder"
             )
         self.path.mkdir(parents=True, exist_ok=True)
         try:
@@ -101,7 +101,7 @@ class RunFolder:
         Args:
           identity: the settings that must not change within a run.
           record: everything else worth keeping; replaced at each start. Its "sources", if any, are those of `check`.
-          companions: text files that users of the model need, by file name (bert_config.json, vocab.txt).
+          companions: contents of text files that users of the model need, by file name (bert_config.json, vocab.txt).
         """
         text = json.dumps({"identity": dict(identity), **record}, indent=2, default=str) + "\n"
         for name, contents in {**companions, CONFIG: text}.items():
@@ -111,7 +111,7 @@ class RunFolder:
         """Checks that this run is the one that the folder was created for.
 
         Args:
-          sources: by setting, the files that a hash in `identity` stands for.
+          sources: for each hash in `identity`, by its name, the files that it is made from; for the message.
 
         Raises:
           UserError: the folder contains another run, or files that are not a run.
@@ -119,11 +119,11 @@ class RunFolder:
         previous = read_config(self.path) if self._is_chief else None
         if previous is None or self._continue_with_changes:
             return
-        before, now, earlier = dict(previous["identity"]), dict(identity), previous.get("sources", {})
+        old, new, old_sources = dict(previous["identity"]), dict(identity), previous.get("sources", {})
         for name, files in sources.items():
-            if (theirs := before.get(name)) != (ours := now.get(name)):
-                before[name], now[name] = f"{earlier.get(name)}, {theirs}", f"{files}, {ours}"
-        if differences := describe_differences(before, now):
+            if old.get(name) != new.get(name):
+                old[name], new[name] = f"{old_sources.get(name)}, {old.get(name)}", f"{files}, {new.get(name)}"
+        if differences := describe_differences(old, new):
             raise UserError(
                 f"run folder {self.path} holds a run with other settings ({differences}); "
                 "continue anyway with --continue_with_changes, or choose another folder"
@@ -132,8 +132,8 @@ class RunFolder:
 
 def find_checkpoints(folder: Path) -> dict[int, Path]:
     """The finished checkpoints in a run's ``checkpoints`` folder by update, ascending; looks at their names only."""
-    named = [(re.fullmatch(r"ckpt-(\d{8,})", path.name), path) for path in folder.glob("ckpt-*")]
-    return dict(sorted((int(match[1]), path) for match, path in named if match and path.is_dir()))
+    matches = [(re.fullmatch(r"ckpt-(\d{8,})", path.name), path) for path in folder.glob("ckpt-*")]
+    return dict(sorted((int(match[1]), path) for match, path in matches if match and path.is_dir()))
 
 
 def find_damage(folder: Path, manifest: str = MANIFEST) -> str | None:
@@ -151,30 +151,29 @@ def find_damage(folder: Path, manifest: str = MANIFEST) -> str | None:
 
 
 def is_report(beginning: bytes) -> bool:
-    """Whether a file that begins like this is a page of `report`, of any version: all of them name a colour so."""
+    """Whether a file that begins with these bytes is a page of `report`: every version has used the colour --ink."""
     return beginning.startswith(b"<!DOCTYPE html>") and b"var(--ink)" in beginning
 
 
-def describe_differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+def describe_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """Names every setting that differs, including nested ones, with both values; empty if none differs."""
     parts = []
-    for name in {**earlier, **now}:
-        before, here = earlier.get(name), now.get(name)
-        if isinstance(before, Mapping) and isinstance(here, Mapping) and before != here:
-            parts.append(f"{name}: {describe_differences(before, here)}")
-        elif before != here and not _are_close(before, here):
-            parts.append("{}: {} there, {} now".format(name, *contrast(before, here)))
+    for name in {**old, **new}:
+        old_value, new_value = old.get(name), new.get(name)
+        if isinstance(old_value, Mapping) and isinstance(new_value, Mapping) and old_value != new_value:
+            parts.append(f"{name}: {describe_differences(old_value, new_value)}")
+        elif old_value != new_value and not _are_close(old_value, new_value):
+            parts.append("{}: {} there, {} now".format(name, *contrast(old_value, new_value)))
     return "; ".join(parts)
 
 
-def _are_close(before: Any, here: Any) -> bool:
-    """Whether they are one number, rounded otherwise: the rate of all ranks is a product."""
-    are_floats = isinstance(before, float) and isinstance(here, float)
-    return are_floats and math.isclose(before, here, rel_tol=1e-12)
+def _are_close(old: Any, new: Any) -> bool:
+    """Whether two floats differ only by rounding, as the learning rate of all ranks may, which is a product."""
+    return isinstance(old, float) and isinstance(new, float) and math.isclose(old, new, rel_tol=1e-12)
 
 
 def read_config(folder: Path) -> dict[str, Any] | None:
-    """The ``config.json`` that the last start in a run folder wrote; None before the first start."""
+    """The ``config.json`` of the last start in a run folder; None before the first. Raises `UserError` if damaged."""
     path = folder / CONFIG
     if not path.exists():
         if (folder / "checkpoints").exists():
@@ -204,7 +203,7 @@ def provenance() -> dict[str, Any]:
         "commit": _commit(),
         "command": [sys.executable, *sys.argv],
         "host": platform.node(),
-        "processor": processor_facts().get("model name", platform.machine()),  # none on ARM
+        "processor": processor_facts().get("model name", platform.machine()),  # ARM tells no name
         "num_cores": count_cores(),
     }
 

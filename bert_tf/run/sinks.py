@@ -22,7 +22,7 @@ from bert_tf.run.events import append_line
 
 
 class Console(Progress):
-    """The training's bar or lines. Without a phase it shows neither."""
+    """Shows a training's progress as a bar or as lines; nothing without a `phase`."""
 
     bar = "{desc} {n_fmt}/{total_fmt} ETA {remaining}{postfix} |{bar}|"
     line = "{desc}"  # made by `train`
@@ -33,17 +33,16 @@ class Console(Progress):
     def train(self, update: int, metrics: dict[str, Any]) -> None:
         is_first = self.n == self.initial
         if self.is_plain:
-            texts, secs = _texts(metrics, 2), metrics.get("update_secs")
-            left = (
-                f", {tqdm.format_interval(secs * (self.total - update))} left" if secs and update < self.total else ""
-            )
+            texts, secs = _format_metrics(metrics, 2), metrics.get("update_secs")
+            has_time_left = secs and update < self.total
+            left = f", {tqdm.format_interval(secs * (self.total - update))} left" if has_time_left else ""
             self.set_description_str(f"update {update:,} of {self.total:,}: {', '.join(texts)}{left}", refresh=False)
-        self.update(update - self.n, " ".join(_texts(metrics, 1)))
+        self.update(update - self.n, " ".join(_format_metrics(metrics, 1)))
         if is_first or self.n >= self.total or not self.is_plain:
             self.show()
 
 
-# The metrics of a report that the console shows: name, short form for the bar, long form for lines.
+# The metrics that the console shows: name, short form for the bar, long form for lines.
 _SHOWN: tuple[tuple[str, str, str], ...] = (
     ("total_loss", "loss {:.3f}", "loss {:.4f}"),
     ("mlm_accuracy", "mlm {:.3f}", "MLM accuracy {:.3f}"),
@@ -56,7 +55,7 @@ _SHOWN: tuple[tuple[str, str, str], ...] = (
 )
 
 
-def _texts(metrics: dict[str, Any], form: int) -> Iterator[str]:
+def _format_metrics(metrics: dict[str, Any], form: int) -> Iterator[str]:
     """The metrics of `_SHOWN` as texts, in the short form (1) or the long form (2)."""
     for row in _SHOWN:
         name, text, value = row[0], row[form], metrics.get(row[0])
@@ -89,15 +88,15 @@ class DLLogger:
 
 
 class TensorBoard:
-    """The same numbers as scalars, in a subfolder of ``summaries`` for each split: train and eval."""
+    """Writes the numbers among the metrics as scalars, in a subfolder of `folder` for each split: train and eval."""
 
     def __init__(self, folder: Path):
         self._writer = functools.cache(lambda split: tf.summary.create_file_writer(str(folder / split)))
 
     def write(self, split: str, update: int, metrics: dict[str, Any]) -> None:
         writer = self._writer(split)
-        # Pinned to the host: a summary must not wait for a device or use its memory. The numbers are NumPy's, because
-        # TensorFlow keeps what it makes of each of Python's numbers for the life of the process.
+        # Pinned to the host: a summary must not wait for a device or use its memory. NumPy numbers, because what
+        # TensorFlow makes of a Python number stays in memory for the life of the process.
         with writer.as_default(step=np.int64(update)), tf.device("CPU:0"):
             for name, value in metrics.items():
                 if isinstance(value, (int, float)):

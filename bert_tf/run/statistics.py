@@ -1,8 +1,8 @@
 """Statistics of the updates between two log lines, and warnings when the losses make no progress or diverge.
 
 There are two warnings, each given at most once per start of the program. Neither is given for the curves of real runs
-in tests/golden/loss_curves.json: long plateaus are common, but at the loss of a model that knows only the pieces'
-frequencies, well below that of one that has learned nothing.
+in tests/golden/loss_curves.json. Their long plateaus are at the loss of a model that knows only how frequent each piece
+is, well below the loss of one that has learned nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bert_tf.base.tensorflow import tf
 from bert_tf.model.losses import Objective
 from bert_tf.ranks.workers import Workers
 
-if TYPE_CHECKING:  # what reads records needs packages that an update does without
+if TYPE_CHECKING:  # importing it needs packages that an update does not
     from bert_tf.batches.batches import Batch
 
 
@@ -28,7 +28,7 @@ class UpdateResult(NamedTuple):
     """What one update did. Reading a tensor waits for the update."""
 
     stop_requested: bool  # a rank asked all ranks to stop after this update
-    own_secs: float  # of this rank's forward and backward passes; all these times are as the host sees them
+    own_secs: float  # of this rank's forward and backward passes; all times are measured on the host
     waited_secs: float  # for the other ranks, and to exchange gradients with them
     metrics: tf.Tensor  # float32 [M]: means over the global batch, named by the objective
     gradient_norm: tf.Tensor  # of the global gradient before clipping
@@ -40,13 +40,14 @@ class UpdateResult(NamedTuple):
 
 
 class UpdateStatistics:
-    """Updates since the last log line. Results stay on the device until `read`.
+    """Collects the updates since the last log line. Results stay on the device until `read`.
 
-    The second update after a line, or the first if there is no other, stands for the times of all: the first one may
-    be compiled, and the device has no work left then, so that waiting for it delays next to nothing.
+    Only the first two updates after a line are timed, and the second one (the first, if it is the only one) stands for
+    all, because the first may include compilation. Just after a line the device has no work queued, so that waiting for
+    it costs next to nothing.
 
     Attributes:
-      num_skipped: the skipped updates of the whole run that have been read.
+      num_skipped: skipped updates of the whole run, up to the last `read`.
     """
 
     def __init__(self, objective: Objective, workers: Workers):
@@ -67,7 +68,7 @@ class UpdateStatistics:
 
     @property
     def needs_times(self) -> bool:
-        """Whether the next update is one of those that are timed (`TrainStep.agree`)."""
+        """Whether to time the next update (`TrainStep.agree`)."""
         return len(self._results) < 2
 
     def add(self, result: UpdateResult, batch: Batch) -> None:
@@ -78,10 +79,10 @@ class UpdateStatistics:
         self._num_positions += batch.num_rows * batch.features["input_ids"].shape[-1]
 
     def read(self, global_batch_size: int) -> tuple[dict[str, Any], UpdateResult]:
-        """What is logged of the updates since the last call, and the last one of them; starts afresh.
+        """The figures to log for the updates since the last call, and the last update's result; then starts afresh.
 
         Metrics and norm are means over the applied updates, or over all if all were skipped; the learning rate is the
-        last update's. With several ranks, which must all call it, also how their times differ.
+        last update's. With several ranks, all of which must call this, the figures also compare their times.
         """
         results, last = self._results, self._results[-1]
         with self.timed("compute"):  # waits for the device, which computes asynchronously
@@ -91,14 +92,14 @@ class UpdateStatistics:
         reported = applied if applied.any() else ~applied
         self.num_skipped += int((~applied).sum())
         seconds = time.monotonic() - self._started - self._secs.pop("saving") - self._secs.pop("evaluation")
-        timed, num_instances = results[:2][-1], global_batch_size * len(results)
-        reducing = min(timed.waited_secs * len(results), self._secs["compute"])
-        own_secs = timed.own_secs + self._secs["input"] / len(results)
+        timed_update, num_instances = results[:2][-1], global_batch_size * len(results)
+        all_reduce_secs = min(timed_update.waited_secs * len(results), self._secs["compute"])
+        own_secs = timed_update.own_secs + self._secs["input"] / len(results)
         # As seen by the host, whose own share is the remainder.
-        spent = {
+        secs_by_activity = {
             "input": self._secs["input"],
-            "compute": self._secs["compute"] - reducing,
-            "all_reduce": reducing,
+            "compute": self._secs["compute"] - all_reduce_secs,
+            "all_reduce": all_reduce_secs,
             "host": seconds - sum(self._secs.values()),
         }
         figures = {**self._objective.name_metrics(metrics[reported].mean(axis=0)), "skipped_updates": self.num_skipped}
@@ -115,22 +116,22 @@ class UpdateStatistics:
             "loss_scaler": float(last.loss_scale),
             "throughput_train": num_instances / seconds,
             "update_secs": seconds / len(results),
-            **{f"{name}_share": max(secs, 0.0) / seconds for name, secs in spent.items()},
+            **{f"{name}_share": max(secs, 0.0) / seconds for name, secs in secs_by_activity.items()},
             **self._compare_ranks(own_secs),
         }, last
 
     def _compare_ranks(self, own_secs: float) -> dict[str, Any]:
         """Minimum, median and maximum of the ranks' `own_secs`, and the slowest rank and its host.
 
-        `own_secs` is the time that an update takes a rank without the exchange with others.
+        `own_secs` is the time of an update on this rank, without its exchange with other ranks.
         """
         if self._workers.size == 1:
             return {}
-        everyone = self._workers.gather(np.array([own_secs]))[:, 0]
-        secs, slowest = np.sort(everyone), int(everyone.argmax())
+        by_rank = self._workers.gather(np.array([own_secs]))[:, 0]
+        secs, slowest = np.sort(by_rank), int(by_rank.argmax())
         return {
             "rank_secs_min": float(secs[0]),
-            # Of two ranks the faster: their mean describes neither.
+            # With two ranks the faster one's: their mean describes neither.
             "rank_secs_median": float(secs[(len(secs) - 1) // 2]),
             "rank_secs_max": float(secs[-1]),
             "slowest_rank": slowest,
@@ -157,31 +158,31 @@ _CAUSES = (
 
 
 class LossWatch:
-    """Judges the pre-training loss of one run, beside that of a model that has learned nothing.
+    """Warns if the pre-training loss of a run makes no progress, or jumps.
 
-    Little is learned at first in the `warmup_steps`.
+    `untrained_loss` is that of a model that has learned nothing; a long warm-up, `warmup_steps`, delays progress.
     """
 
     def __init__(self, untrained_loss: float, warmup_steps: int):
-        self._start_loss = untrained_loss
-        self._due = _NO_PROGRESS_UPDATES + int(_WARMUP_SHARE * warmup_steps)
+        self._untrained_loss = untrained_loss
+        self._progress_due = _NO_PROGRESS_UPDATES + int(_WARMUP_SHARE * warmup_steps)
         self._recent: collections.deque[float] = collections.deque(maxlen=_RECENT_REPORTS)
-        self._may_be_stuck = self._may_jump = True
+        self._may_warn_of_plateau = self._may_warn_of_jump = True
 
     def add(self, update: int, loss: float) -> str | None:
-        """Adds a report: the mean loss of the updates since the last report, up to `update`; returns a warning."""
+        """Adds the mean `loss` of the updates since the last report, up to `update`; returns a warning, or None."""
         warning, recent = None, self._recent
-        is_stuck = not loss < self._start_loss - _PROGRESS_NATS
-        if self._may_be_stuck and is_stuck and update >= self._due:
+        is_stuck = not loss < self._untrained_loss - _PROGRESS_NATS
+        if self._may_warn_of_plateau and is_stuck and update >= self._progress_due:
             warning = (
-                f"after {update:,} updates the loss is {loss:.2f} and still near {self._start_loss:.2f}, the loss of a "
-                f"model that has learned nothing; {_CAUSES} (or too low a rate)"
+                f"after {update:,} updates the loss is {loss:.2f} and still near {self._untrained_loss:.2f}, the loss "
+                f"of a model that has learned nothing; {_CAUSES} (or too low a rate)"
             )
-        self._may_be_stuck &= is_stuck and not warning
-        if self._may_jump and len(recent) >= _JUDGED_FROM:
+        self._may_warn_of_plateau &= is_stuck and not warning
+        if self._may_warn_of_jump and len(recent) >= _JUDGED_FROM:
             low, high = min(recent), max(recent)
             if loss > high + max(_JUMP_NATS, high - low):
-                self._may_jump = False
+                self._may_warn_of_jump = False
                 warning = (
                     f"the loss is {loss:.2f} at update {update:,} and was between {low:.2f} and {high:.2f} in the last "
                     f"{len(recent)} reports; {_CAUSES}. If it stays there, start again from an earlier checkpoint with "

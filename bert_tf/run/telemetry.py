@@ -1,6 +1,6 @@
 """What a running training prints and records: console, metrics.jsonl, TensorBoard, DLLogger.
 
-All sinks carry the same numbers under the same names (NVIDIA's where it has one). Only the chief
+All sinks carry the same numbers under the same names (NVIDIA's, if it has one). Only the chief
 rank writes. A sink that cannot be written, for instance on a full disk, is reported once and does not
 stop the training: the weights are worth more than the log.
 """
@@ -24,7 +24,7 @@ from bert_tf.base.tensorflow import tf
 from bert_tf.run.events import DONE, METRICS, append_line, strict
 from bert_tf.run.sinks import Console, DLLogger, TensorBoard
 
-# What NVIDIA's programs log of an update -> our name.
+# NVIDIA's names for the metrics of an update -> ours.
 _SAME_NAMES = ("throughput_train", "mlm_loss", "nsp_loss", "total_loss", "learning_rate", "loss_scaler")
 _DLLOGGER_TRAIN_NAMES = {**dict(zip(_SAME_NAMES, _SAME_NAMES)), "avg_loss_step": "total_loss"}
 
@@ -37,13 +37,13 @@ def _device_peak_mib() -> float:
 
 
 def _on_chief(method: Callable[..., None]) -> Callable[..., None]:
-    """Makes a method of `Telemetry` do nothing on other ranks, and wait for methods that run in other threads."""
+    """Makes a method of `Telemetry` run on the chief only, and one at a time if several threads call them."""
 
     @functools.wraps(method)
-    def wrapped(self: Telemetry, *arguments: Any, **named: Any) -> None:
+    def wrapped(self: Telemetry, *arguments: Any, **keywords: Any) -> None:
         if self.is_chief:
             with self._lock:
-                method(self, *arguments, **named)
+                method(self, *arguments, **keywords)
 
     return wrapped
 
@@ -53,7 +53,7 @@ class Telemetry:
 
     Args:
       run_folder: gets ``metrics.jsonl`` (appended to), ``summaries/{train,eval}`` and ``training_summary.txt``.
-      is_chief: all other ranks stay silent and write nothing.
+      is_chief: true on rank 0; all other ranks stay silent and write nothing.
       dllog_path: file for NVIDIA's DLLogger lines (appended to); None for none.
     """
 
@@ -66,7 +66,7 @@ class Telemetry:
         self._tensorboard = TensorBoard(self.run_folder / "summaries")
         self._failed: list[str] = []
         self._first_update = self._last_update = 0
-        self._static: dict[str, Any] = {}
+        self._start_fields: dict[str, Any] = {}
         self._last_train: dict[str, Any] = {}
         self._last_evaluation: dict[str, Any] = {}
         self._rates: list[tuple[int, float]] = []  # of each report: number of updates, sequences/s
@@ -89,12 +89,12 @@ class Telemetry:
     ) -> None:
         """Starts or continues the log. `update` is the number of updates already applied.
 
-        Further fields are recorded as they are. These are also used here: ``device``, ``num_ranks``,
+        Further fields are recorded as they are. Some are also used: ``device``, ``num_ranks``,
         ``global_batch_size``, ``flops_per_sequence`` (for TFLOP/s) and, if it is known, ``peak_tflops``
         (of all devices together, for MFU).
         """
         self._first_update = self._last_update = update
-        self._static = fields
+        self._start_fields = fields
         total, source = total_updates, str(resumed_from) if resumed_from else None
         record = {"phase": phase, "update": update, "total_updates": total, "resumed_from": source, **fields}
         self._record("start", record)
@@ -116,17 +116,17 @@ class Telemetry:
         ranks together), and ``mfu`` if it is known.
         """
         rate = metrics["throughput_train"]
-        # Instances that share a row share its work.
+        # With packing, the instances in a row share its work.
         rows = rate / metrics.get("instances_per_row", 1.0)
-        metrics["model_tflops"] = rows * self._static["flops_per_sequence"] / 1e12
-        if peak := self._static.get("peak_tflops"):
+        metrics["model_tflops"] = rows * self._start_fields["flops_per_sequence"] / 1e12
+        if peak := self._start_fields.get("peak_tflops"):
             metrics["mfu"] = metrics["model_tflops"] / peak
         metrics["memory_peak_mib"] = round(_device_peak_mib(), 1)
         if update > self._last_update:
             self._rates.append((update - self._last_update, rate))
         self._last_update, self._last_train = update, metrics
-        theirs = {name: metrics[ours] for name, ours in _DLLOGGER_TRAIN_NAMES.items() if ours in metrics}
-        self._publish("train", "train", update, metrics, theirs)
+        for_dllogger = {theirs: metrics[ours] for theirs, ours in _DLLOGGER_TRAIN_NAMES.items() if ours in metrics}
+        self._publish("train", "train", update, metrics, for_dllogger)
         self._console.train(update, metrics)
 
     @_on_chief
@@ -134,15 +134,15 @@ class Telemetry:
         """Records held-out results after `update` updates (accuracies, losses, f1, ...)."""
         self._last_evaluation = metrics
         self._publish("evaluation", "eval", update, metrics, metrics)
-        # The program has already printed how fast it was, under NVIDIA's names; without labels that is all there is.
-        left_out = ("global_step", "latency_", "throughput_")
-        figures = [f"{name} = {value:.5g}" for name, value in metrics.items() if not name.startswith(left_out)]
+        # The program has already printed its speed, under NVIDIA's names. Without labels there are no other metrics.
+        printed = ("global_step", "latency_", "throughput_")
+        figures = [f"{name} = {value:.5g}" for name, value in metrics.items() if not name.startswith(printed)]
         if line := ", ".join(figures):
             self.note(f"evaluation at update {update:,}: {line}")
 
     @_on_chief
     def results(self, update: int, scores: Mapping[str, float], speed: Mapping[str, float]) -> None:
-        """Records how good the weights are that stand for the run, in ``eval_results.txt`` too, and how fast."""
+        """Records the scores of the run's resulting weights, also in ``eval_results.txt``, and the inference speed."""
         if scores:
             scores = {**scores, "global_step": update}
             lines = "".join(f"{name} = {value}\n" for name, value in scores.items())
@@ -173,19 +173,19 @@ class Telemetry:
     def end(self, reason: str = DONE, *, total_secs: float = 0.0) -> None:
         """Closes the run: the last console lines, ``training_summary.txt``, the final record.
 
-        `reason` is "done" or says why the run stopped early. `total_secs` is what the updates of this start of the
-        program took; the sequences are of this start, too.
+        `reason` is "done" or says why the run stopped early. `total_secs` is the time of the updates since the program
+        was started this time; sequences are counted since then, too.
         """
         # The first report, which includes compilation, counts only if there is no other.
         rates = self._rates[1:] or self._rates
         average = sum(num for num, _ in rates) / sum(num / rate for num, rate in rates) if rates else None
-        num_sequences = (self._last_update - self._first_update) * self._static["global_batch_size"]
+        num_sequences = (self._last_update - self._first_update) * self._start_fields["global_batch_size"]
         times = {"total_secs": round(total_secs, 3), "num_sequences": num_sequences, "throughput_train": average}
         record = {"reason": reason, "update": self._last_update, **times}
         self.close()
         self._record("end", record)
         summary = self.run_folder / "training_summary.txt"
-        if self._last_train or not summary.exists():  # that of a finished run that is started again is still valid
+        if self._last_train or not summary.exists():  # keeps that of a finished run that is started again
             self.write(summary.name, self._write_summary, summary, record)
         final = {"throughput_train": average, "total_loss": self._last_train.get("total_loss"), **self._last_evaluation}
         self._log([], {name: value for name, value in final.items() if value is not None})
@@ -217,7 +217,7 @@ class Telemetry:
     def _publish(
         self, event: str, split: str, update: int, metrics: dict[str, Any], for_dllogger: dict[str, Any]
     ) -> None:
-        """Sends the numbers of an update to all sinks; `split` is their part of TensorBoard's folder."""
+        """Sends the numbers of an update to all sinks; `split` is the subfolder for TensorBoard."""
         self._record(event, {"update": update, **metrics})
         self.write("TensorBoard", self._tensorboard.write, split, update, metrics)
         self._log([update], for_dllogger)
@@ -230,14 +230,14 @@ class Telemetry:
         if self._dllogger:
             self.write("DLLogger", self._dllogger.log, step, data)
 
-    def write(self, what: str, write: Callable[..., None], *arguments: Any) -> None:
-        """write(*arguments); the first failure becomes a warning that names `what`; later writes are attempted."""
+    def write(self, target: str, write: Callable[..., None], *arguments: Any) -> None:
+        """Calls write(*arguments); the first failure of a `target` is only a warning, and further ones are ignored."""
         try:
             write(*arguments)
         except (OSError, UserError, tf.errors.OpError) as error:
-            if what not in self._failed:
-                self._failed.append(what)
+            if target not in self._failed:
+                self._failed.append(target)
                 print_beside_bars(
-                    f"warning: cannot write {what} ({first_line(error)}); the training goes on, and what belongs there "
-                    f"from update {self._last_update:,} on is lost until writing works again"
+                    f"warning: cannot write {target} ({first_line(error)}); the training goes on, and what belongs "
+                    f"there from update {self._last_update:,} on is lost until writing works again"
                 )

@@ -1,4 +1,4 @@
-"""A model's variables in TensorFlow's files: their names and shapes there, writing them, and reading them again."""
+"""A model's variables in TensorFlow checkpoints: their names and shapes in files; writing and reading them."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ class LoadReport(NamedTuple):
     """What `load_weights` found."""
 
     loaded: list[str]
-    missing: list[str]  # wanted but not stored: left as initialised
-    unused: list[str]  # stored but not wanted
+    missing: list[str]  # in the model, but not stored: left as initialised
+    unused: list[str]  # stored, but not in the model
 
 
 def named_variables(variables: Sequence[tf.Variable]) -> dict[str, tf.Variable]:
     """The variables by their names in files (without the ":0" that TensorFlow appends)."""
-    named = {variable.name.split(":")[0]: variable for variable in variables}
-    assert len(named) == len(variables), "two variables share a name, so a checkpoint could not hold both"
-    return named
+    by_name = {variable.name.split(":")[0]: variable for variable in variables}
+    assert len(by_name) == len(variables), "two variables share a name, so a checkpoint could not hold both"
+    return by_name
 
 
 def file_tensors(variables: Sequence[tf.Variable], vocab_size: int) -> dict[str, tf.Tensor]:
@@ -63,51 +63,52 @@ def save_tensors(prefix: Path, tensors: Mapping[str, tf.Tensor]) -> None:
 
 
 @contextlib.contextmanager
-def _naming_damage(what: str, suffix: str) -> Iterator[None]:
+def _as_damage(source: str, suffix: str) -> Iterator[None]:
+    """Turns a failed read of `source` into a `UserError` that names its damaged file."""
     try:
         yield
     except _READ_ERRORS as error:
         raise UserError(
-            f"{what} cannot be read ({first_line(error)}): its {suffix} file is damaged; fetch or copy it again, or "
+            f"{source} cannot be read ({first_line(error)}): its {suffix} file is damaged; fetch or copy it again, or "
             "use another checkpoint"
         ) from None
 
 
 def open_checkpoint(prefix: str | Path) -> StoredWeights:
-    """A TensorFlow checkpoint, including any optimizer state. Raises `UserError` if it cannot be read."""
+    """The weights of a TensorFlow checkpoint, and any optimizer state. Raises `UserError` if it cannot be read."""
     check_readable_path(prefix, f"checkpoint {prefix}")
-    with _naming_damage(f"checkpoint {prefix}", ".index"):
+    with _as_damage(f"checkpoint {prefix}", ".index"):
         reader = tf.train.load_checkpoint(str(prefix))
         shapes = reader.get_variable_to_shape_map()
 
     def read(name: str) -> np.ndarray:
-        with _naming_damage(f"checkpoint {prefix}: {name}", ".data"):
+        with _as_damage(f"checkpoint {prefix}: {name}", ".data"):
             return reader.get_tensor(name)
 
     return StoredWeights(str(prefix), {name: shapes[name] for name in sorted(shapes)}, read)
 
 
 def check_encoder(stored: StoredWeights, names: Collection[str], remedy: str) -> None:
-    """Checks that the stored encoder is that of the model with the variables `names`, either with or without a pooler.
+    """Checks that the stored encoder has the variables of the model, `names`; either may lack the pooler.
 
     Raises:
       UserError: it lacks a variable or has one that the model does not have; the message ends with `remedy`.
     """
-    theirs, ours = (
-        [name for name in those if name.startswith("bert/") and not name.startswith("bert/pooler/")]
-        for those in (stored.shapes, names)
+    stored_names, model_names = (
+        [name for name in group if name.startswith("bert/") and not name.startswith("bert/pooler/")]
+        for group in (stored.shapes, names)
     )
-    lacking = [name for name in ours if name not in stored.shapes]
+    lacking = [name for name in model_names if name not in stored.shapes]
     faults = [f"it lacks {enumerate_names(lacking)}"] if lacking else []
-    # Where none is called as the encoder's are, the others say what the file is.
-    if extra := [name for name in theirs or stored.shapes if name not in names]:
+    # If no variable is named like the encoder's, the other names tell what the file holds.
+    if extra := [name for name in stored_names or stored.shapes if name not in names]:
         faults.append(f"it also has {enumerate_names(extra)}")
     if faults:
         raise UserError(f"{stored.source}: its encoder is not the model's: {', '.join(faults)}; {remedy}")
 
 
 def enumerate_names(names: Sequence[str]) -> str:
-    """The first of these names of variables, for a message."""
+    """The first names of variables and their number, for a message."""
     return f"{', '.join(names[:3])} ({len(names)} variables in all)"
 
 
@@ -117,12 +118,12 @@ def load_weights(stored: StoredWeights, variables: Sequence[tf.Variable], vocab_
     Raises:
       UserError: a variable's shape differs; then nothing has been assigned.
     """
-    shapes, named = stored.shapes, named_variables(variables)
-    loaded = [name for name in named if name in shapes]
-    of_vocabulary = {name for name in loaded if weight_of_slot(name) in _VOCABULARY_ROWS}
+    shapes, by_name = stored.shapes, named_variables(variables)
+    loaded = [name for name in by_name if name in shapes]
+    padded = {name for name in loaded if weight_of_slot(name) in _VOCABULARY_ROWS}
     for name in loaded:
-        expected = list(named[name].shape)
-        if name in of_vocabulary:
+        expected = list(by_name[name].shape)
+        if name in padded:
             expected[0] = vocab_size
         if shapes[name] != expected:
             raise UserError(
@@ -131,9 +132,9 @@ def load_weights(stored: StoredWeights, variables: Sequence[tf.Variable], vocab_
             )
     for name in loaded:
         value = stored.read(name)
-        if name in of_vocabulary:
-            value = np.pad(value, [(0, named[name].shape[0] - vocab_size), *[(0, 0)] * (value.ndim - 1)])
-        named[name].assign(value)
+        if name in padded:
+            value = np.pad(value, [(0, by_name[name].shape[0] - vocab_size), *[(0, 0)] * (value.ndim - 1)])
+        by_name[name].assign(value)
     return LoadReport(
-        loaded, [name for name in named if name not in shapes], [name for name in shapes if name not in named]
+        loaded, [name for name in by_name if name not in shapes], [name for name in shapes if name not in by_name]
     )

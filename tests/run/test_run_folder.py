@@ -88,7 +88,7 @@ def test_a_folder_of_unknown_origin_and_a_file_are_refused(tmp_path):
 )
 def test_a_folder_that_no_run_has_made_keeps_its_files(tmp_path, name):
     (tmp_path / name).write_text("mine")
-    refused(f"is no run's, but holds {name}, which a run would overwrite; choose a new", RunFolder, tmp_path)
+    refused(f"was not made by a run, but holds {name}, which a run would overwrite; choose a new", RunFolder, tmp_path)
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(name, "mine")]
 
 
