@@ -1,7 +1,7 @@
-"""Evaluation while training: when it is due, which checkpoint is the best, and when to stop for want of a better one.
+"""Evaluation while training: when it is due, which checkpoint is the best, and when early stopping ends the training.
 
-Tasks say how they score (`Evaluation`). The scores are part of the run's state: a run that is
-resumed from a checkpoint forgets those of later updates, makes them again, and so ends as one that was never stopped.
+Each task says how it scores (`Evaluation`). The scores are part of the run's state: a run that is resumed from a
+checkpoint forgets those of later updates and computes them again, so that it ends like one that was never stopped.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ class Evaluation(NamedTuple):
     """How a training is scored on held-out data.
 
     Attributes:
-      scores: of the weights after an update, by name; called on all ranks, the chief's count.
-      main_score: the name of the one by which checkpoints are compared.
+      scores: computes the scores of the weights after an update, by name; called on all ranks, of which the chief's
+        result counts.
+      main_score: the name of the score by which checkpoints are compared.
       data: a fingerprint of the held-out data.
-      interval: updates between two evaluations, not always whole.
+      interval: updates between two evaluations; may be fractional.
     """
 
     scores: Callable[[Telemetry, int], Mapping[str, float]]
@@ -38,11 +39,11 @@ class Evaluation(NamedTuple):
 
 
 class Evaluator:
-    """Evaluates one run. All ranks must call everything here alike; `resume` first.
+    """Evaluates one run. All ranks must make the same calls, beginning with `resume`.
 
     Args:
-      evaluation: None: nothing is ever due.
-      patience: so many evaluations without a better score end the training; None: none do.
+      evaluation: None: no evaluation is ever due.
+      patience: the number of evaluations without a better score that ends the training; None: it is never ended.
       checkpoints: the folder of the checkpoints.
     """
 
@@ -60,52 +61,53 @@ class Evaluator:
         self._last = self._best = self._num_since_best = 0  # the same on all ranks
 
     def resume(self, update: int, *, is_last: bool) -> None:
-        """Reads what was scored up to an `update`, with which the training ended if it `is_last`.
+        """Reads the stored scores up to `update`, from which the run is resumed; `is_last`: it ends the training.
 
-        A run that has ended keeps its scores, whatever is to be scored now: by those the best checkpoint was chosen.
+        Scores of another kind or other data are dropped, unless the run has ended: they chose its best checkpoint.
         """
-        if not (how := self._evaluation):
+        if not (evaluation := self._evaluation):
             return
-        self._known = Evaluations(how.main_score, how.lower_is_better, how.data)
+        self._scored = Evaluations(evaluation.main_score, evaluation.lower_is_better, evaluation.data)
         with self._workers.keep_alive():
             stored = read_evaluations(self._folder) if self._workers.is_chief else None
-        known = stored.up_to(update) if stored else None
-        if known and dataclasses.replace(known, by_update={}) == self._known:
-            self._known = known
-        elif known and update in known.by_update and (is_last or self._ends(known.num_since_best)):
-            self._known = known
+        earlier = stored.up_to(update) if stored else None
+        if earlier and dataclasses.replace(earlier, by_update={}) == self._scored:
+            self._scored = earlier
+        elif earlier and update in earlier.by_update and (is_last or self._ends(earlier.num_since_best)):
+            self._scored = earlier
             self._telemetry.note("the run has ended, and its best checkpoint stays the one by its own evaluations")
-        elif known:
+        elif earlier:
             self._telemetry.note("earlier evaluations were of another score or other data, and do not count")
         self._share()
 
     def is_due(self, update: int, *, is_last: bool) -> bool:
-        """Whether the weights after an `update` are to be scored; those after the last one are."""
+        """Whether to score the weights after `update`. Those after the last update are always scored."""
         if not self._evaluation or update <= self._last:
             return False
-        # How many are due up to an update; 1e-9, because 0.3 / 0.1 is less than 3 in floating point.
-        before, now = (int(number / self._evaluation.interval + 1e-9) for number in (update - 1, update))
-        return is_last or now > before
+        # Evaluations due up to each update; 1e-9, because 0.3 / 0.1 is less than 3 in floating point.
+        num_before, num_due = (int(number / self._evaluation.interval + 1e-9) for number in (update - 1, update))
+        return is_last or num_due > num_before
 
     def evaluate(self, update: int) -> bool:
         """Scores the weights; returns whether they are the best so far."""
-        how = self._evaluation
-        assert how
+        evaluation = self._evaluation
+        assert evaluation
         started = time.monotonic()
-        scores = how.scores(self._telemetry, update)
+        scores = evaluation.scores(self._telemetry, update)
         with self._workers.keep_alive():
             if self._workers.is_chief:
                 self._telemetry.evaluation(update, **scores, evaluation_secs=time.monotonic() - started)
-                if how.main_score not in scores:
-                    raise UserError(f"--eval_steps: the held-out data give no {how.main_score}; use data that do")
-                by_update = {**self._known.by_update, update: scores[how.main_score]}
-                self._known = dataclasses.replace(self._known, by_update=by_update)
-                self._telemetry.write(EVALUATIONS, self._known.write, self._folder)
+                if evaluation.main_score not in scores:
+                    fault = f"the held-out data give no {evaluation.main_score}"
+                    raise UserError(f"--eval_steps: {fault}; use data that do")
+                by_update = {**self._scored.by_update, update: scores[evaluation.main_score]}
+                self._scored = dataclasses.replace(self._scored, by_update=by_update)
+                self._telemetry.write(EVALUATIONS, self._scored.write, self._folder)
         self._share()
         if self.has_converged:
             self._telemetry.note(
-                f"no better {how.main_score} in {self._num_since_best} evaluation(s) since update {self._best:,}: the "
-                "training ends (--early_stopping)"
+                f"no better {evaluation.main_score} in {self._num_since_best} evaluation(s) since update "
+                f"{self._best:,}: the training ends (--early_stopping)"
             )
         return self._best == update
 
@@ -117,6 +119,7 @@ class Evaluator:
         return self._patience is not None and num_since_best >= self._patience
 
     def _share(self) -> None:
-        known = self._known
-        facts = [max(known.by_update, default=0), known.best or 0, known.num_since_best]
+        """Gives all ranks the chief's last and best update, and the number of evaluations since the best."""
+        scored = self._scored
+        facts = [max(scored.by_update, default=0), scored.best or 0, scored.num_since_best]
         self._last, self._best, self._num_since_best = self._workers.gather(np.array(facts, np.int64))[0].tolist()

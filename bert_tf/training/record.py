@@ -1,4 +1,4 @@
-"""What ``config.json`` records besides a run's identity, and what it says when it gives up."""
+"""What ``config.json`` records besides a run's identity, and the error message of a run that gives up."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bert_tf.training.state import TrainState
 
 
 def run_record(config: TrainingConfig, settings: Mapping[str, Any], work: Workload, **facts: Any) -> dict[str, Any]:
-    """Settings, `facts`, machine and software, and what the memory plan says of all that."""
+    """Settings, `facts`, machine and software, and the number of parameters and the memory that are planned."""
     record = {
         "settings": {**dataclasses.asdict(config), **settings},
         "bert_config": work.bert_config.to_dict(),
@@ -61,19 +61,19 @@ def describe_divergence(
 
     Args:
       norms_V: norms of the last update's gradients, by variable.
-      records: those of its global batch; none of a fine-tuning, whose updates cannot be replayed either.
+      records: ranges of records in its global batch; empty for fine-tuning, whose updates cannot be replayed either.
     """
     bad = first_non_finite(state.model.trainable_variables, norms_V)
     more = f" and {len(records) - _NAMED_RECORDS} more ranges" if len(records) > _NAMED_RECORDS else ""
-    named = replayed = ""
+    record_text = replay_text = ""
     if records:
-        named = f"; its records (file, number in it): {', '.join(records[:_NAMED_RECORDS])}{more}"
-        replayed = f"--replay_update={state.updates_applied + 1} examines that update; "
+        record_text = f"; its records (file, number in it): {', '.join(records[:_NAMED_RECORDS])}{more}"
+        replay_text = f"--replay_update={state.updates_applied + 1} examines that update; "
     saved, _ = checkpoints.newest_sound()
+    fault = f"the gradient of {bad} is not" if bad else "the gradients are finite, but the sum of their squares is not"
     sound = f"{saved.name} is sound" if saved else "there is no sound checkpoint"
     return (
         f"{max_skips(state.loss_scale)} updates in a row had a non-finite gradient, so nothing is learned any more; "
-        f"the last one was global batch {state.batches_consumed - 1}, not finite first in "
-        f"{bad or 'no single variable, but the sum of their squares'}{named}; {sound}. {replayed}a lower learning "
-        "rate, a longer warm-up or --precision=fp32 may help"
+        f"in the last one, of global batch {state.batches_consumed - 1}, {fault}{record_text}; {sound}. {replay_text}a "
+        "lower learning rate, a longer warm-up or --precision=fp32 may help"
     )

@@ -1,6 +1,6 @@
-"""What a training has come to: weights, optimizer, loss scale and the position in the data.
+"""The state of a training: weights, optimizer, loss scale and the position in the data.
 
-It is saved while the updates go on: copied to the host, where a thread writes the copy.
+It is saved while the updates go on: the state is copied to the host, where a thread writes the copy.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bert_tf.run.telemetry import Telemetry
 
 @dataclasses.dataclass
 class TrainState:
-    """Everything that a checkpoint contains, including the position in the data."""
+    """Everything that a checkpoint contains. `batches_consumed` is the position in the data."""
 
     model: keras.Model
     optimizer: Any
@@ -60,10 +60,10 @@ class TrainState:
 
 
 class BackgroundWriter:
-    """Writes checkpoints, one at a time. However its context is left, the one that is being written is completed.
+    """Writes checkpoints in a thread, one at a time. Leaving the context, also by an error, completes the current one.
 
     Args:
-      telemetry: is told of each checkpoint, and of each that could not be written.
+      telemetry: records each checkpoint, and warns of each that could not be written.
       after_save: called after each checkpoint, in the thread.
     """
 
@@ -79,10 +79,10 @@ class BackgroundWriter:
         self._thread.shutdown()
 
     def save(self, state: TrainState, identity: Mapping[str, Any], *, is_last: bool) -> None:
-        """Copies the state, and has it written; waits for that only if it `is_last`.
+        """Copies the state and starts writing it; waits for the end of writing only if it `is_last`.
 
         Raises:
-          SaveError: the last checkpoint could not be written. Of others that is a warning.
+          SaveError: the last checkpoint could not be written. For earlier ones that is only a warning.
         """
         started = time.monotonic()
         self.wait()  # for the previous checkpoint, so that there are never two copies
@@ -108,7 +108,7 @@ class BackgroundWriter:
             self.wait()
 
     def wait(self) -> None:
-        """Until nothing is being written; raises what the thread raised."""
+        """Waits until nothing is being written; raises what the thread raised."""
         if self._newest:
             self._newest.result()
             self._newest = None

@@ -13,7 +13,7 @@ on what is compiled:
   the R ranks in one all-reduce, and then unscaled. On a CPU two micro-batches may be computed at
   the same time (`memory.plan.micro_batches_at_once`).
 
-So the size of the micro-batches may change from one update to the next; `trainer` makes use of that.
+So the size of the micro-batches may change from one update to the next, as it does when `trainer` halves it.
 
 Shape letters: A micro-batches of an update, B micro-batch, R ranks, K denominators, M metrics,
 V variables.
@@ -46,7 +46,7 @@ class AgreedUpdate(NamedTuple):
 
     features: Features  # [A, B, ...]
     batch_number: int
-    num_micro_batches: int | None  # how many of the A count; None: all
+    num_micro_batches: int | None  # only the first so many of the A count; None: all
     totals_K: np.ndarray  # denominators over all ranks
     metric_totals_M: tf.Tensor
     stop_requested: bool
@@ -56,31 +56,31 @@ class AgreedUpdate(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """A, B."""
+        """A and B, the number and the size of the micro-batches."""
         num_accumulation_steps, micro_batch_size = self.features["input_ids"].shape[:2]
         return num_accumulation_steps, micro_batch_size
 
 
 class GradientSums(NamedTuple):
-    """This rank's part of an update."""
+    """This rank's sums over the micro-batches of an update."""
 
-    gradients: tf.Tensor  # a list (`tensor_list`) of float32, one for each variable, times the loss scale
+    gradients: tf.Tensor  # packed (`tensor_list`), float32, one for each variable, times the loss scale
     metrics_M: tf.Tensor
     own_secs: float  # as in `UpdateResult`
     ended_at: float  # by `time.monotonic`
 
 
 class TrainStep:
-    """Makes updates. Compiled once for each shape of the features; all ranks must call it alike.
+    """Makes updates. Compiled once for each shape of the features; all ranks must make the same calls.
 
     An update has three stages, which `__call__` runs in turn: `agree`, `sum_gradients` (this rank's
     work only) and `apply`.
 
     Args:
       state: the model, whose trainable variables are updated, the optimizer and the loss scale.
-      seed: of the dropout masks.
-      reduce_dtype: type in which gradients are sent between ranks. They are still multiplied by the
-        loss scale then, to fit float16.
+      seed: seed of the dropout masks.
+      reduce_dtype: type in which gradients are sent between ranks. To fit float16 they are sent multiplied by the
+        loss scale.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class TrainStep:
         is_long: bool = True,
         is_timed: bool = False,
     ) -> AgreedUpdate:
-        """Adds up the denominators of all ranks.
+        """Adds up the denominators of all ranks, and checks and exchanges what all must know before an update.
 
         Args:
           num_micro_batches: only the first so many of the A count; None for all. It must be the
@@ -140,36 +140,36 @@ class TrainStep:
           UserError: ranks disagree about the position in the data.
         """
         started = time.monotonic()
-        from_this_rank = [batch_number, stop_requested, is_long, *self._objective.local_denominators(features)]
-        everyone = self._workers.gather(np.array(from_this_rank, np.float64))
+        local_facts = [batch_number, stop_requested, is_long, *self._objective.local_denominators(features)]
+        by_rank = self._workers.gather(np.array(local_facts, np.float64))  # a row for each rank
         waited_secs = time.monotonic() - started
-        differing = np.flatnonzero(everyone[:, 0] != everyone[0, 0])
+        differing = np.flatnonzero(by_rank[:, 0] != by_rank[0, 0])
         if differing.size:
             raise UserError(
-                f"rank {differing[0]} has another position in the data than rank 0 ({everyone[differing[0], 0]:.0f}, "
-                f"not {everyone[0, 0]:.0f}); start all ranks with the same arguments in the same run folder"
+                f"rank {differing[0]} has another position in the data than rank 0 ({by_rank[differing[0], 0]:.0f}, "
+                f"not {by_rank[0, 0]:.0f}); start all ranks with the same arguments in the same run folder"
             )
-        any_stops, any_is_long = everyone[:, 1:3].any(axis=0).tolist()
-        totals_K = np.maximum(everyone[:, 3:].sum(axis=0), 1.0)
+        any_stops, any_is_long = by_rank[:, 1:3].any(axis=0).tolist()
+        totals_K = np.maximum(by_rank[:, 3:].sum(axis=0), 1.0)
         # Made now, while the device is idle: later the copy, and so the host, would wait for pending work.
         metric_totals_M = tf.constant(totals_K[list(self._objective.metric_denominators)], tf.float32)
-        from_all_ranks = (totals_K, metric_totals_M, any_stops, any_is_long)
-        return AgreedUpdate(features, batch_number, num_micro_batches, *from_all_ranks, is_timed, waited_secs)
+        global_facts = (totals_K, metric_totals_M, any_stops, any_is_long)
+        return AgreedUpdate(features, batch_number, num_micro_batches, *global_facts, is_timed, waited_secs)
 
     def sum_gradients(self, update: AgreedUpdate) -> GradientSums:
         """This rank's gradients and metrics.
 
         Raises:
-          OutOfMemoryError: the memory is too small; unless the update is timed, that may be noticed only later.
+          OutOfMemoryError: the memory is too small; unless the update is timed, only `apply` may raise it.
         """
         started = time.monotonic()
         num_accumulation_steps, micro_batch_size = update.shape
         # Scaled up by A*R, so that a micro-batch's loss has the magnitude of its mean: dividing by
         # the global count alone would make gradients too small for float16.
         loss_weights = tf.constant(num_accumulation_steps * self._workers.size / update.totals_K, tf.float32)
-        per_rank = update.num_micro_batches or num_accumulation_steps
-        first_row = self._workers.rank * per_rank * micro_batch_size
-        with _naming_a_shortage(update):
+        num_micro_batches = update.num_micro_batches or num_accumulation_steps
+        first_row = self._workers.rank * num_micro_batches * micro_batch_size
+        with _as_out_of_memory(update):
             gradients, metrics_M = self._sum(
                 update.features,
                 loss_weights,
@@ -186,7 +186,7 @@ class TrainStep:
     def apply(self, update: AgreedUpdate, sums: GradientSums) -> UpdateResult:
         """Averages the gradients over the ranks and updates the weights."""
         num_accumulation_steps, _ = update.shape
-        with _naming_a_shortage(update), self._workers.expecting_all():
+        with _as_out_of_memory(update), self._workers.expecting_all():
             means, metric_means_M = sums.gradients, sums.metrics_M
             if self._has_exchange:
                 means, metric_means_M = self._reduce(means, metric_means_M, num_accumulation_steps)
@@ -245,13 +245,13 @@ class TrainStep:
         # 0, but not a constant: TensorFlow would keep constants of up to 10 MB each for the life of the process.
         zero = tf.cast(tf.minimum(first_row, 0), tf.float32)
 
-        def counts(number, *_):
+        def is_counted(number, *_):
             # A constant, so that XLA learns from `maximum_iterations` how often the loop runs.
             return tf.constant(True) if num_micro_batches is None else number < num_micro_batches
 
         # A loop in the graph, not in Python: unrolled, 16 micro-batches take minutes to compile.
         _, gradient_sums, metric_sums = tf.while_loop(
-            counts,
+            is_counted,
             add_micro_batch,
             (
                 tf.constant(0),
@@ -264,7 +264,7 @@ class TrainStep:
         return gradient_sums, metric_sums
 
     def _divisor(self, num_accumulation_steps: int) -> float:
-        """Means over the micro-batches are sent, not sums, which may exceed the range of half precision."""
+        """The divisor of gradients before they are sent: in half precision sums over micro-batches could overflow."""
         return 1.0 if self._reduce_dtype == tf.float32 else float(num_accumulation_steps)
 
     def _mean_over_ranks(
@@ -281,7 +281,7 @@ class TrainStep:
     def _clip_and_apply(
         self, means: tf.Tensor, metric_means_M: tf.Tensor, metric_totals_M: tf.Tensor, num_accumulation_steps: int
     ) -> tuple[tf.Tensor, ...]:
-        """Unscales and clips the gradients, and applies the update if it is finite."""
+        """Unscales and clips the gradients, and applies the update if they are finite."""
         gradients = [tf.cast(mean, tf.float32) for mean in self._unpack(means, self._reduce_dtype)]
         metrics_M = metric_means_M * self._workers.size / metric_totals_M
         scale = tf.identity(self._loss_scale.scale)
@@ -296,7 +296,8 @@ class TrainStep:
 
 
 @contextlib.contextmanager
-def _naming_a_shortage(update: AgreedUpdate) -> Iterator[None]:
+def _as_out_of_memory(update: AgreedUpdate) -> Iterator[None]:
+    """Turns TensorFlow's error into one that names the size of the micro-batches."""
     try:
         yield
     except tf.errors.ResourceExhaustedError as error:

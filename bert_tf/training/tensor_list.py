@@ -1,7 +1,7 @@
-"""Many tensors as one, for what one tf.function leaves for the next.
+"""Many tensors packed as one, to pass them from one tf.function to the next.
 
 Each tensor that leaves a tf.function costs the host a Python object, hundreds an update for BERT; and TensorFlow up to
-2.15 loses some bytes of each of them on Python 3.11 (tensorflow/tensorflow issue 62551), gigabytes in a long training.
+2.15 leaks some bytes of each on Python 3.11 (tensorflow/tensorflow issue 62551), gigabytes in a long training.
 The list holds the tensors themselves: nothing is copied.
 """
 

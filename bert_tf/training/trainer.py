@@ -1,4 +1,4 @@
-"""Any training: begins or resumes, updates, logs, saves, stops. Tasks differ in what they pass."""
+"""Runs any training: begins or resumes, updates, logs, saves, stops. Tasks differ in the `Training` that they pass."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ LONG_UPDATE_SECS = 10.0
 
 
 class Training(NamedTuple):
-    """What is trained, on what and towards which end: all in which tasks differ."""
+    """A model, its objective, data and optimizer: everything in which tasks differ."""
 
     name: str  # of the phase or task, for the log
     model: keras.Model
     objective: Any  # from `bert_tf.model.losses`
-    # This rank's batches, without end, from a global batch number on. Their order depends neither on the number of
-    # ranks nor on how often a run was started.
+    # Yields this rank's batches without end, from a global batch number on. Their order depends neither on the number
+    # of ranks nor on how often the run was started.
     batches: Callable[[int], Iterator[Batch]]
-    optimizer: Any  # from `bert_tf.optimizer.keras_optimizers`, for this many updates:
+    optimizer: Any  # from `bert_tf.optimizer.keras_optimizers`, with a schedule for `num_updates`
     num_updates: int
     warmup_steps: int
     identity: Mapping[str, Any]  # what must not change within a run: settings of model and data
@@ -58,18 +58,18 @@ class Training(NamedTuple):
     initialise: Callable[[Telemetry], None] = lambda _: None  # loads the weights that a new run starts from
     sources: Mapping[str, str] = {}  # files that hashes in `identity` stand for
     companions: Mapping[str, str] = {}  # text files that belong to the weights
-    settings: Mapping[str, Any] = {}  # besides the config, for config.json
-    facts: Mapping[str, Any] = {}  # likewise
+    settings: Mapping[str, Any] = {}  # besides the config, for the "settings" in config.json
+    facts: Mapping[str, Any] = {}  # further fields of config.json
     warnings: Sequence[str] = ()  # about the settings
-    name_records: Callable[[int], list[str]] = lambda _: []  # the instances of a global batch, for messages
+    name_records: Callable[[int], list[str]] = lambda _: []  # ranges of records in a global batch, for messages
     watch: LossWatch | None = None  # None: no warnings about the loss
     evaluation: Evaluation | None = None  # while training; None: none
 
 
 def make_step(config: TrainingConfig, training: Training, workers: Workers) -> tuple[TrainState, TrainStep]:
-    """What makes updates, with the model's weights as they are."""
+    """The state, with the model's present weights, and the step that updates it."""
     compression = getattr(config, "allreduce_compression", "none")
-    # If gradients are float16 anywhere, small ones need a loss scale.
+    # Wherever gradients are float16, a loss scale keeps small ones from underflowing.
     loss_scale = LossScale(enabled="fp16" in (config.precision, compression))
     state = TrainState(training.model, training.optimizer, loss_scale)
     return state, TrainStep(state, training.objective, workers, config.seed, compute_dtype(compression))
@@ -98,22 +98,22 @@ class Trainer:
         self._split = config.split(workers.rank)
         self._num_trials = TRIAL_UPDATES if config.may_split_more else 0  # updates that may still halve the micro-batch
         self._is_long = True  # whether an update may take long on this rank: the first one is compiled
-        self._told: list[str] = []
-        self._applied = 0
+        self._noted_remarks: list[str] = []
+        self._num_applied = 0
         self._stopped_by: str | None = None
 
     def fit(self, afterwards: Callable[[Telemetry, int], None] = lambda *_: None) -> bool:
-        """Runs updates until their number has been applied; saves at intervals and at the end.
+        """Runs updates until `num_updates` have been applied, or early stopping; saves at intervals and at the end.
 
-        The host reads from the device only to log or save, and if there are several ranks in the two updates after a
-        line, to time them. Saving blocks training only while the state is copied: the chief writes checkpoints in the
+        The host reads from the device only to log or save and, with several ranks, to time the two updates after a log
+        line. Saving blocks training only while the state is copied: the chief writes checkpoints in the
         background, and only the last one is waited for.
 
         Args:
-          afterwards: called on all ranks once the end is reached, with the model of the best checkpoint if there were
-            evaluations, the telemetry, and the number of updates that the model was trained for.
+          afterwards: called on all ranks once the end is reached, with the telemetry and the number of updates that the
+            model was trained for; if there were evaluations, the model has the best checkpoint's weights then.
 
-        Returns: False if a signal or --max_hours stopped the training, which is saved, before its end.
+        Returns: False if a signal or --max_hours stopped the training before its end; it is saved then, too.
 
         Raises:
           DivergedError: too many consecutive updates had a non-finite gradient.
@@ -127,7 +127,7 @@ class Trainer:
         training_secs = time.monotonic() - started
         if not self._stopped_by:
             afterwards(self._telemetry, self._take_best())
-        reason = self._stopped_by or (CONVERGED if self._applied < self._training.num_updates else DONE)
+        reason = self._stopped_by or (CONVERGED if self._num_applied < self._training.num_updates else DONE)
         self._telemetry.end(reason, total_secs=training_secs)
         self._renew_report()
         return not self._stopped_by
@@ -140,7 +140,7 @@ class Trainer:
         self.state.broadcast(self._workers)
         update = self.state.updates_applied
         self._evaluator.resume(update, is_last=update >= training.num_updates)
-        if self._workers.is_chief:  # not before: refused settings bind no folder
+        if self._workers.is_chief:  # only now: a run that is refused must not bind the folder
             record = run_record(
                 config, training.settings, training.workload, sources=training.sources, **training.facts
             )
@@ -179,29 +179,29 @@ class Trainer:
 
     @property
     def _is_at_end(self) -> bool:
-        return self._applied >= self._training.num_updates or self._evaluator.has_converged
+        return self._num_applied >= self._training.num_updates or self._evaluator.has_converged
 
     @property
     def _is_evaluation_due(self) -> bool:
-        return self._evaluator.is_due(self._applied, is_last=self._applied >= self._training.num_updates)
+        return self._evaluator.is_due(self._num_applied, is_last=self._num_applied >= self._training.num_updates)
 
     def _run_updates(self) -> None:
         config, state = self._config, self.state
-        self._applied = state.updates_applied
-        self._statistics.num_skipped = state.batches_consumed - self._applied
+        self._num_applied = state.updates_applied
+        self._statistics.num_skipped = state.batches_consumed - self._num_applied
         batches = self._training.batches(state.batches_consumed)
-        if not self._is_at_end:  # on a remote file system the first read may take a rank a long time
+        if not self._is_at_end:  # the first read may take long on a remote file system
             with self._workers.keep_alive():
                 first = next(batches)
             batches = itertools.chain([first], batches)
         with noted_stop_signals() as signals, self._writer:
-            self._evaluate()  # what a signal has put off
+            self._evaluate()  # one that was due when a signal stopped the previous start
             while not self._is_at_end and not self._stopped_by:
                 self._update(batches, signals)
-                is_due = self._stopped_by or self._applied % config.save_checkpoint_steps == 0
-                is_reported = is_due or self._is_evaluation_due or self._applied % config.display_loss_steps == 0
+                is_due = self._stopped_by or self._num_applied % config.save_checkpoint_steps == 0
+                is_reported = is_due or self._is_evaluation_due or self._num_applied % config.display_loss_steps == 0
                 if is_reported or self._is_at_end:
-                    self._log()  # corrects self._applied, so the end may not have been reached after all
+                    self._log()  # corrects self._num_applied, so the end may not have been reached after all
                 if (not self._stopped_by and self._evaluate()) or is_due or self._is_at_end:
                     with self._statistics.timed("saving"), self._workers.keep_alive():
                         self._save()
@@ -220,23 +220,23 @@ class Trainer:
                 is_timed=self._workers.size > 1 and self._statistics.needs_times,
             )
         if self._is_long:
-            self._tell_remarks()
+            self._note_remarks()
         self.state.batches_consumed += 1
         self._statistics.add(result, batch)
         self._is_long = result.own_secs > LONG_UPDATE_SECS
-        self._applied += 1  # wrong if the update was skipped, which only the device knows; `_log` corrects it
+        self._num_applied += 1  # wrong if the update was skipped, which only the device knows; `_log` corrects it
         # Several ranks agree to stop at the beginning of an update; a single rank can stop immediately.
         if self._workers.size == 1:
             self._stopped_by = self._reason_to_stop(signals)
         elif result.stop_requested:
             self._stopped_by = reason or "signal"
 
-    def _tell_remarks(self) -> None:
-        """What the backend has to say of the step that was just traced; each line once."""
+    def _note_remarks(self) -> None:
+        """Prints the backend's remarks about the step that was just traced, each once."""
         for remark in self._training.model.backend.remarks:
-            if remark not in self._told:
+            if remark not in self._noted_remarks:
                 self._telemetry.note(remark)
-                self._told.append(remark)
+                self._noted_remarks.append(remark)
 
     def _reason_to_stop(self, signals: list[int]) -> str | None:
         """Why this rank asks all ranks to stop; None if it does not."""
@@ -248,13 +248,13 @@ class Trainer:
         return "max_hours" if time.monotonic() - STARTED_AT > 3600 * max_hours else None
 
     def _make_update(self, features: Features, batch_number: int, **options: Any) -> UpdateResult:
-        """One update. If a rank runs out of memory in the first ones, all halve the micro-batch and try again.
+        """One update. If a rank runs out of memory in the first few, all ranks halve the micro-batch and try again.
 
-        After these first updates, which include compilation, all memory has been allocated. On a CPU the process is
-        usually killed instead; there only the plan decides. Packed rows, whose split is fixed, are not tried.
+        After these trial updates, which include compilation, all memory has been allocated. On a CPU the process is
+        usually killed instead, so only the memory plan helps. With packed rows, whose split is fixed, none is tried.
         """
         while self._num_trials:
-            # Timed, so that a device whose memory is too small reports that now.
+            # Timed, so that a device that runs out of memory reports it now.
             update = self._step.agree(self._split_again(features), batch_number, **{**options, "is_timed": True})
             sums: GradientSums | None = None
             with self._workers.keep_alive():
@@ -276,7 +276,7 @@ class Trainer:
         return self._step(self._split_again(features), batch_number, **options)
 
     def _split_again(self, features: Features) -> Features:
-        """The same rows [A, B, ...] in the present micro-batches."""
+        """The same rows [A, B, ...], in micro-batches of the present size."""
         if tuple(features["input_ids"].shape[:2]) == self._split.shape:
             return features
         return {name: tf.reshape(values, [*self._split.shape, *values.shape[2:]]) for name, values in features.items()}
@@ -284,13 +284,13 @@ class Trainer:
     def _log(self) -> None:
         state, watch = self.state, self._training.watch
         figures, last = self._statistics.read(self._config.global_batch_size)
-        self._applied = state.updates_applied  # fewer than were attempted if some were skipped
-        self._telemetry.train(self._applied, batches_consumed=state.batches_consumed, **figures)
+        self._num_applied = state.updates_applied  # fewer than were attempted if some were skipped
+        self._telemetry.train(self._num_applied, batches_consumed=state.batches_consumed, **figures)
         if state.loss_scale.num_consecutive_skips() >= max_skips(state.loss_scale):
             self._writer.wait()
             records = self._training.name_records(state.batches_consumed - 1)
             raise DivergedError(describe_divergence(state, last.norm_by_variable.numpy(), records, self._checkpoints))
-        if watch and (warning := watch.add(self._applied, figures["total_loss"])):
+        if watch and (warning := watch.add(self._num_applied, figures["total_loss"])):
             self._telemetry.warning(warning)
 
     def _evaluate(self) -> bool:
@@ -298,27 +298,28 @@ class Trainer:
         if not self._is_evaluation_due:
             return False
         with self._statistics.timed("evaluation"):
-            return self._evaluator.evaluate(self._applied)
+            return self._evaluator.evaluate(self._num_applied)
 
     def _take_best(self) -> int:
-        """Fills the state with the checkpoint that stands for the run, if it is not the last; returns its update."""
+        """Restores the checkpoint that stands for the run, unless it is the last one; returns its update."""
         checkpoints, state = self._checkpoints, self.state
         update = last = state.updates_applied
         with self._workers.keep_alive():
-            known = read_evaluations(checkpoints.folder) if self._workers.is_chief else None
-            if known and last not in known.by_update:  # earlier starts had --eval_steps, this one has not
+            evaluations = read_evaluations(checkpoints.folder) if self._workers.is_chief else None
+            if evaluations and last not in evaluations.by_update:  # only earlier starts had --eval_steps
                 (checkpoints.folder / EVALUATIONS).unlink()
                 self._telemetry.note("the last checkpoint stands for the run: only earlier ones were scored")
-                known = None
-            if known and known.best not in (None, last):
+                evaluations = None
+            if evaluations and evaluations.best not in (None, last):
                 path, complaints = checkpoints.best_sound()
                 self._telemetry.warning(*complaints)
                 assert path
                 state.restore(checkpoints, path)
                 update = state.updates_applied
-        if known and update in known.by_update:
-            score = f"{known.score} = {known.by_update[update]:.5g} after update {update:,} of {last:,}"
-            self._telemetry.note(f"best checkpoint: {score}; {checkpoint_path(checkpoints.folder, update)}")
+        if evaluations and update in evaluations.by_update:
+            value = f"{evaluations.score} = {evaluations.by_update[update]:.5g}"
+            path = checkpoint_path(checkpoints.folder, update)
+            self._telemetry.note(f"best checkpoint: {value} after update {update:,} of {last:,}; {path}")
         update = int(self._workers.gather(np.array([update]))[0, 0])
         if update != last:
             state.broadcast(self._workers)
@@ -330,7 +331,7 @@ class Trainer:
             self._writer.save(self.state, self._training.identity, is_last=is_last)
 
     def _renew_report(self) -> None:
-        """(Re)writes the run's own report.html, on the chief."""
+        """(Re)writes report.html in the run folder, on the chief."""
         folder = self._folder.path
         if self._workers.is_chief:
             self._telemetry.write(REPORT, report.write_page, [folder], folder / REPORT, folder.name)
