@@ -1,4 +1,4 @@
-"""Positional arguments: each stands for a setting, whose declaration says what may be typed."""
+"""The launchers' positional arguments: each stands for a setting, whose declaration says which values it takes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bert_tf.settings.declaration import Setting, find_setting
 
 Values = dict[str, Any]
 
-# Names of arguments in NVIDIA's scripts -> the settings that they stand for. A phase's number at the end is left out.
+# Names of arguments in NVIDIA's scripts, without a phase's number at the end -> the settings that they stand for.
 _SETTING_OF = {
     "batch_size": "predict_batch_size",
     "batch_size_per_gpu": "predict_batch_size",
@@ -42,7 +42,7 @@ class Argument:
 
     @property
     def words(self) -> Sequence[str]:
-        """The texts that only this argument takes; empty if it takes any text or number."""
+        """The only texts that this argument takes; empty if it takes any text or number."""
         return ("true", "false") if self.setting.kind == "bool" else tuple(map(str, self.setting.choices))
 
     @property
@@ -52,31 +52,31 @@ class Argument:
         return f"one of {', '.join(self.words)}" if self.words else self.setting.rule
 
     def parse(self, text: str) -> Any:
-        """The value of a text. Raises ValueError if the text does not follow the rule."""
+        """The value that a text stands for. Raises ValueError if the text does not follow the rule."""
         if not text or (self.words and text not in self.words):
             raise ValueError
         return self.setting.parse(text)
 
 
 def arguments(declared: str, *classes: type, **special: Setting) -> tuple[Argument, ...]:
-    """The arguments ``name=default ...``, in order.
+    """The arguments that `declared` lists in order, as ``name=default ...``.
 
     Args:
-      classes: those that declare the settings.
-      special: declarations of arguments that are no setting of these, or have another range, by name.
+      classes: the classes that declare the settings.
+      special: by argument, declarations that are not in the classes, or have another range there.
     """
-    made = []
+    result = []
     for pair in declared.split():
         name, _, default = pair.partition("=")
-        short = _PHASE.sub("", name)
-        setting = special.get(name) or find_setting(_SETTING_OF.get(short, short), *classes)
-        made.append(Argument(name, default, setting))
-    return tuple(made)
+        base_name = _PHASE.sub("", name)
+        setting = special.get(name) or find_setting(_SETTING_OF.get(base_name, base_name), *classes)
+        result.append(Argument(name, default, setting))
+    return tuple(result)
 
 
 @dataclasses.dataclass(frozen=True)
 class Typed:
-    """A launcher's arguments: the texts that were typed for the first ones, and the values of all.
+    """A launcher's arguments: the texts that a user typed for the first ones, and the values of all of them.
 
     Raises:
       UserError: there are too many, or one has the wrong type or is out of range.
@@ -87,20 +87,20 @@ class Typed:
     values: Values = dataclasses.field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        known, texts = self.arguments, self.texts
-        names = [each.name for each in known]
+        arguments, texts = self.arguments, self.texts
+        names = [argument.name for argument in arguments]
         # The article that people copy from omits num_gpus in its list of names.
-        if "num_gpus" in names and len(texts) == len(known) - 1 and texts[-1] in known[-1].words:
+        if "num_gpus" in names and len(texts) == len(arguments) - 1 and texts[-1] in arguments[-1].words:
             raise UserError(
                 f"num_gpus seems to be missing (position {1 + names.index('num_gpus')}): these are {len(texts)} "
-                f"values, and the last is a model's name, of position {len(known)}"
+                f"values, and the last is a model's name, of position {len(arguments)}"
             )
-        if len(texts) > len(known):
+        if len(texts) > len(arguments):
             raise UserError(
-                f"{len(texts)} arguments, but there are {len(known)}, besides the variables (docs/settings.md): "
-                f"{' '.join(names)}; the surplus is from {texts[len(known)]!r} on"
+                f"{len(texts)} arguments, but there are {len(arguments)}, besides the variables (docs/settings.md): "
+                f"{' '.join(names)}; the surplus is from {texts[len(arguments)]!r} on"
             )
-        for argument, text in itertools.zip_longest(known, texts):
+        for argument, text in itertools.zip_longest(arguments, texts):
             text = argument.default if text is None else text
             try:
                 self.values[argument.name] = argument.parse(text)
@@ -114,12 +114,13 @@ class Typed:
         return self.values[name]
 
     def name_of(self, setting: str, phase: str = "") -> str:
-        """The name of the argument that stands for a setting, with this ending; "" if none does."""
-        names = (each.name for each in self.arguments if each.setting.name == setting and each.name.endswith(phase))
+        """The name of the argument that stands for a setting and ends with `phase`; "" if there is none."""
+        candidates = (argument for argument in self.arguments if argument.setting.name == setting)
+        names = (argument.name for argument in candidates if argument.name.endswith(phase))
         return next(names, "")
 
     def title(self, name: str) -> str:
-        """What messages call an argument."""
+        """The argument's name and position, for messages."""
         return f"{name} (position {1 + [argument.name for argument in self.arguments].index(name)})"
 
     def describe(self) -> list[str]:
@@ -128,7 +129,7 @@ class Typed:
         return [f"{argument.name} = {text}" for argument, text in zip(self.arguments, values)]
 
     def flags(self) -> dict[str, Any]:
-        """The program's flags that the arguments stand for; without those of single phases, and of the ranks."""
+        """The program's flags that the arguments stand for, except those of single phases and the number of ranks."""
         return {
             argument.setting.name: self[argument.name]
             for argument in self.arguments

@@ -1,4 +1,4 @@
-"""A call of a launcher's script: its plan, and its trainings, which go on after a crash (RESTARTS) and end in time."""
+"""A call of a launcher's script: its plan, and its runs, which are restarted after a crash (RESTARTS, MAX_HOURS)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bert_tf.launch.rank import FORWARDED_SIGNALS, POLL_SECS, describe_signal
 from bert_tf.run.run_folder import find_checkpoints, find_damage
 from bert_tf.settings.declaration import from_variables, pick
 
-# Ends that a restart would not change: success, the user's mistake, and a stop by the user or the system.
+# Exit codes after which a restart is useless: success, the user's mistake, a stop by the user or the system.
 _FINAL_CODES = (
     0,
     USER_ERROR_EXIT_CODE,
@@ -30,7 +30,7 @@ _FINAL_CODES = (
     *(128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)),
 )
 _CHECKPOINTS = "a run folder, a folder with a checkpoint or Hugging Face's model, or a prefix as .../bert_model.ckpt"
-# The pause before each restart; it doubles with each start that has made no progress.
+# The pause before a restart, which doubles with each consecutive start that has made no progress.
 _FIRST_PAUSE_SECS, _LONGEST_PAUSE_SECS = 2.0, 300.0
 
 
@@ -38,9 +38,9 @@ class Run(NamedTuple):
     """A run of a program.
 
     Attributes:
-      program: one of `programs`.
-      flags: by name; the logs go to ``logs`` below their model_dir.
-      files: the texts of files that are written before it, by path.
+      program: the name of a module in `programs`.
+      flags: by name; the logs go to ``logs`` below the flag model_dir.
+      files: contents of files to write before the run starts, by path.
     """
 
     title: str
@@ -52,10 +52,10 @@ class Run(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Call(abc.ABC):
-    """A call of a script. Subclasses say what a kind of script does in its own way.
+    """A call of a script, with a subclass for each kind of script.
 
     Attributes:
-      kind: part of the name of the results' folder.
+      kind: a part of the name of the results folder.
     """
 
     kind: str
@@ -65,7 +65,7 @@ class Call(abc.ABC):
     @property
     @abc.abstractmethod
     def size(self) -> str:
-        """The end of the name of the results' folder."""
+        """The last part of the name of the results folder, such as gbs64."""
 
     @abc.abstractmethod
     def describe(self) -> list[str]:
@@ -77,11 +77,11 @@ class Call(abc.ABC):
 
     @abc.abstractmethod
     def runs(self) -> list[Run]:
-        """Those of the call, one after the other. Raises `UserError` if files are missing, or do not fit."""
+        """The runs of the call, in order. Raises `UserError` if files are missing or do not fit."""
 
     @abc.abstractmethod
     def results(self, runs: Sequence[Run]) -> Sequence[str]:
-        """Lines about what the runs have left."""
+        """Lines that name the results of the runs."""
 
     @property
     def num_ranks(self) -> int:
@@ -108,40 +108,40 @@ class Call(abc.ABC):
         runs = environment.prepare(self.num_ranks, self.folder, self.runs)
         if runs is None:
             return 0
-        for each in runs:
-            for file, text in each.files.items():
+        for each_run in runs:
+            for file, text in each_run.files.items():
                 write_text(file, text)
-            if each.is_finished():
-                show([f"{each.title}: finished already, {short_path(each.flags['model_dir'])}"])
-            elif code := self.train(each):
+            if each_run.is_finished():
+                show([f"{each_run.title}: finished already, {short_path(each_run.flags['model_dir'])}"])
+            elif code := self.train(each_run):
                 return code
-            elif environment.signals and each is not runs[-1]:
-                return STOPPED_EXIT_CODE  # it came when the run had no update left
+            elif environment.signals and each_run is not runs[-1]:
+                return STOPPED_EXIT_CODE  # the signal came after the run's last update
         show(self.results(runs))
         return 0
 
     def settings(self, program: str, flags: Values) -> Values:
-        """The flags of a program: the variables that it has a setting for, and `flags`."""
+        """The flags of a program: those that environment variables set, and `flags`, which take precedence."""
         return {**from_variables(self.environment.environ, *SETTINGS_OF[program]), **flags}
 
     def check_settings(self, program: str, flags: Values) -> None:
-        """Raises `UserError` where the program would, for settings that do not go together."""
-        given = SimpleNamespace(**self.settings(program, flags))
-        for declared in SETTINGS_OF[program]:
-            pick(declared, given)
+        """Raises the program's `UserError` for settings that do not go together, before it is started."""
+        settings = SimpleNamespace(**self.settings(program, flags))
+        for settings_class in SETTINGS_OF[program]:
+            pick(settings_class, settings)
 
-    def train(self, each: Run) -> int:
+    def train(self, training: Run) -> int:
         """Carries a run out to its end; returns the exit code of the last start.
 
         After a crash it is restarted, unless more than RESTARTS consecutive starts have ended without a new checkpoint.
         A mistake of the user's, a signal or MAX_HOURS ends it.
         """
         with handling(FORWARDED_SIGNALS, self.environment.signals.append):  # those between the starts, too
-            return self._train(each)
+            return self._train(training)
 
-    def _train(self, each: Run) -> int:
-        environment, run_folder = self.environment, Path(each.flags["model_dir"])
-        flags, logs = self.settings(each.program, each.flags), run_folder / "logs"
+    def _train(self, training: Run) -> int:
+        environment, run_folder = self.environment, Path(training.flags["model_dir"])
+        flags, logs = self.settings(training.program, training.flags), run_folder / "logs"
         num_fruitless, restarts = 0, environment.given("restarts")
         while True:
             if (left := environment.hours_left()) is not None:
@@ -152,14 +152,14 @@ class Call(abc.ABC):
             reached = newest_update(run_folder) if restarts else 0
             if environment.signals:
                 return STOPPED_EXIT_CODE
-            command = ["-m", f"bert_tf.programs.{each.program}", *flag_texts(flags)]
-            code = run(each.title, command, self.num_ranks, logs, environment)
+            command = ["-m", f"bert_tf.programs.{training.program}", *flag_texts(flags)]
+            code = run(training.title, command, self.num_ranks, logs, environment)
             if code in _FINAL_CODES or environment.signals or not restarts:
                 return code
             update = newest_update(run_folder)
             num_fruitless = 0 if update > reached else num_fruitless + 1
             count = f"starts in a row without a checkpoint after update {update}: {num_fruitless} of {restarts}"
-            ended = f"{each.title} ended with code {code}{describe_signal(code)}; {count}"
+            ended = f"{training.title} ended with code {code}{describe_signal(code)}; {count}"
             if num_fruitless > restarts:
                 show([f"{ended}; given up: {short_path(logs)} says why; put that right, and the same command goes on"])
                 return code
@@ -171,18 +171,21 @@ class Call(abc.ABC):
 
 
 class Recipe(NamedTuple):
-    """What a script does: its arguments, none if it takes variables only, and what they are made into."""
+    """What a script does: its arguments (none if it reads only variables), and the function that makes its call."""
 
     arguments: Sequence[Argument]
     make: Callable[[Typed, LaunchEnvironment], Any]
 
     def launch(self, texts: Sequence[str], environment: LaunchEnvironment) -> int:
-        """Does it with the arguments that were typed; returns the exit code."""
+        """Carries out the call with the arguments that were typed; returns the exit code."""
         return self.make(Typed(self.arguments, texts), environment).launch()
 
 
 def find_checkpoint(path: str, title: str) -> Path:
-    """A folder or prefix, relative to the working folder or to the checkout; `title` begins the message."""
+    """The path of a checkpoint's folder or prefix, searched from the working folder, then from the checkout.
+
+    Raises `MissingError`, whose message begins with `title`, if it is in neither.
+    """
     for base in (Path.cwd(), CHECKOUT):
         if (base / path).is_dir() or Path(f"{base / path}.index").is_file():
             return base / path
@@ -192,8 +195,8 @@ def find_checkpoint(path: str, title: str) -> Path:
 def config_file(checkpoint: Path) -> Path:
     """The file beside a checkpoint that describes its model, ours or Hugging Face's; it may not exist."""
     folder = checkpoint if checkpoint.is_dir() else checkpoint.parent
-    ours, theirs = folder / "bert_config.json", folder / "config.json"
-    return theirs if theirs.is_file() and not ours.is_file() else ours
+    ours, hugging_face = folder / "bert_config.json", folder / "config.json"
+    return hugging_face if hugging_face.is_file() and not ours.is_file() else ours
 
 
 def check_model(checkpoint: Path, typed: Typed) -> None:
@@ -202,14 +205,16 @@ def check_model(checkpoint: Path, typed: Typed) -> None:
     sizes = read_json_object(
         file, "name the folder in which it lies beside the weights; of a pre-training in two phases that is phase_2"
     )
-    described, meant = (sizes.get("num_hidden_layers"), sizes.get("hidden_size")), PRESETS[typed["bert_model"]]
-    if described != meant:
-        theirs, ours = (f"num_hidden_layers {layers} and hidden_size {width}" for layers, width in (described, meant))
+    described, expected = (sizes.get("num_hidden_layers"), sizes.get("hidden_size")), PRESETS[typed["bert_model"]]
+    if described != expected:
+        theirs, ours = (
+            f"num_hidden_layers {layers} and hidden_size {width}" for layers, width in (described, expected)
+        )
         name = f"{typed.title('bert_model')} is {typed['bert_model']}, with {ours}"
         raise UserError(f"{name}, but {file} has {theirs}; name its model, or use the program itself (run_*.py)")
 
 
 def newest_update(run_folder: Path) -> int:
-    """The update of the newest undamaged checkpoint, from which a start goes on; 0 if there is none."""
+    """The update of the newest undamaged checkpoint, from which a run is resumed; 0 if there is none."""
     checkpoints = find_checkpoints(run_folder / "checkpoints")
     return next((update for update in reversed(checkpoints) if not find_damage(checkpoints[update])), 0)

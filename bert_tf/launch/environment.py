@@ -1,4 +1,4 @@
-"""What every launcher needs: the environment, console output, dry runs, starting a program."""
+"""What every launcher needs: environment variables, dry runs, the checks before a start, console output."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bert_tf.settings.declaration import from_variables
 from bert_tf.settings.programs import PRETRAINING, LaunchVariables
 from bert_tf.tasks.task import TASKS, settings_classes
 
-# The classes with the settings of each program that is launched, and all classes with settings.
+# The settings classes of each program that is launched; then all settings classes.
 SETTINGS_OF = {
     "pretraining": PRETRAINING,
     "squad": settings_classes("squad"),
@@ -35,7 +35,7 @@ class LaunchEnvironment:
 
     Attributes:
       environ: the variables themselves.
-      signals: the numbers of those that have arrived while ranks were running.
+      signals: the numbers of the signals that have arrived while ranks were running.
 
     Raises:
       UserError: a variable has an invalid value.
@@ -53,17 +53,17 @@ class LaunchEnvironment:
         self.num_gpus = 0 if self.given("device") == "cpu" else count_gpus(environ)
 
     def changed(self, environ: Mapping[str, str]) -> LaunchEnvironment:
-        """With other variables; MAX_HOURS are counted on, and signals that have arrived."""
+        """A copy with other variables, which shares the time that counts for MAX_HOURS and the received signals."""
         other = LaunchEnvironment(environ)
         other._started_at, other.signals = self._started_at, self.signals
         return other
 
     def with_defaults(self, defaults: Mapping[str, str]) -> dict[str, str]:
-        """The variables, and these where they are not set, or empty, which means the same."""
+        """The variables, and `defaults` for those that are unset or, which means the same, empty."""
         return {**self.environ, **{name: text for name, text in defaults.items() if not self.environ.get(name)}}
 
     def given(self, name: str) -> Any:
-        """The value of a setting that a variable gives; None if none does."""
+        """The value that a variable gives a setting; None if no variable does."""
         return self._given.get(name)
 
     def hours_left(self) -> float | None:
@@ -72,7 +72,7 @@ class LaunchEnvironment:
         return None if hours is None else hours - (time.monotonic() - self._started_at) / 3600
 
     def path(self, name: str, default: Path) -> Path:
-        """The path that the variable of a setting gives, from the working folder."""
+        """The absolute path that the variable of a setting gives, else `default`."""
         given = self.given(name)
         return Path(os.path.abspath(given)) if given else default
 
@@ -80,10 +80,10 @@ class LaunchEnvironment:
         return Start(num_ranks, self.num_gpus, self.environ)
 
     def prepare(self, num_ranks: int, results: Path, make: Callable[[], Any]) -> Any:
-        """The result of `make`, if ranks can be started and `results` can be written; None in a dry run.
+        """Checks that ranks can be started and `results` be written; then the result of `make`, or None in a dry run.
 
         Raises:
-          UserError: what was typed cannot be run, or `make` raises it; something missing is only noted in a dry run.
+          UserError: a check has failed, or `make` raises it; in a dry run missing things are only noted.
         """
         made, start = None, self.start(num_ranks)
         steps: list[Callable[[], Any]] = [partial(check, start) for check in START_CHECKS]
@@ -108,12 +108,12 @@ class LaunchEnvironment:
 
 
 def flag_texts(flags: Mapping[str, Any]) -> list[str]:
-    """Flags as they are typed; None stands for the default, and is left out."""
+    """Flags as a command line has them; None stands for the default, and is left out."""
     return [f"--{name}={as_typed(value)}" for name, value in flags.items() if value is not None]
 
 
 def as_typed(value: Any) -> Any:
-    """True and False as the launchers' arguments have them."""
+    """The value as a launcher's argument: true and false in lower case."""
     return str(value).lower() if isinstance(value, bool) else value
 
 

@@ -1,4 +1,4 @@
-"""The scripts that fine-tune, or use a fine-tuned model: what they share, and what those of SQuAD and GLUE do."""
+"""The scripts that fine-tune or use a fine-tuned model: what all share, then those of SQuAD and of GLUE."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bert_tf.settings.declaration import Setting
 from bert_tf.tasks.glue.tasks import CUSTOM, EVAL, PREDICT, TRAIN, find_files, find_task
 from bert_tf.text.tokenizer import open_tokenizer
 
-# The model is compared with the checkpoint's.
+# `check_model` compares this model with the checkpoint's.
 MODEL = Setting("bert_model", "str", "large", choices=tuple(PRESETS), is_flag=False)
 _SPECIAL = {
     "bert_model": MODEL,
@@ -39,9 +39,9 @@ class Finetuning(Call):
     """A call for fine-tuning, which has a learning rate and num_gpus, or for using a fine-tuned model.
 
     Attributes:
-      folder_of_data: what it is called, and its path.
-      program: one of `programs`.
-      left: what its files hold, by their paths from the folder of the first run.
+      folder_of_data: the data folder's name in the plan, and its path.
+      program: the name of a module in `programs`.
+      left: output files to name at the end: label -> path from the folder of the first run.
     """
 
     folder_of_data: tuple[str, Path]
@@ -55,11 +55,11 @@ class Finetuning(Call):
     @property
     @abc.abstractmethod
     def title(self) -> str:
-        """What runs are called, with their mode."""
+        """What runs are called; their mode is added."""
 
     @property
     def batch_size(self) -> int:
-        """That of one rank in training; scripts with a single batch size predict with it, too."""
+        """The batch size of a rank in training; in scripts with only one batch size it is predict_batch_size."""
         flags = self.typed.flags()
         return flags.get("train_batch_size", flags["predict_batch_size"])
 
@@ -81,11 +81,11 @@ class Finetuning(Call):
 
     def check(self) -> None:
         self.check_settings(self.program, self.typed.flags())
-        with contextlib.suppress(MissingError):  # which stops a real run only
+        with contextlib.suppress(MissingError):  # a dry run goes on without the file
             self._weights()
 
     def run(self, folder: str, mode: str, **flags: object) -> Run:
-        """A run of the program in the folder of this name, and with the model in it where nothing is trained.
+        """A run of the program in the subfolder `folder` of the results, from the weights that the arguments name.
 
         Raises:
           UserError: the checkpoint is missing, or not of the requested model.
@@ -98,7 +98,7 @@ class Finetuning(Call):
         return Run(f"{self.title}, {mode}", self.program, {**common, **weights, "mode": mode, **flags}, files)
 
     def _weights(self) -> tuple[Values, Mapping[Path, str]]:
-        """The flags for a checkpoint's weights, or, if the argument is ``none``, for random ones, with their file."""
+        """The flags for the initial weights, and files to write: bert_config.json for random ones (``none``)."""
         name = self.typed.name_of("init_checkpoint")
         if not (self.trains and self.typed[name] == "none"):
             checkpoint = find_checkpoint(self.typed[name], f"{self.typed.title(name)} is {self.typed[name]!r}")
@@ -167,7 +167,7 @@ class SquadCall(Finetuning):
 
 # --- GLUE: fine-tuning scores; using a model scores and, if there is a test file, predicts it ----------------------
 
-# It has no effect on sentences, but NVIDIA's scripts have it.
+# NVIDIA's scripts have this argument, but it has no effect on sentences.
 _STRIDE = Setting("doc_stride", "int", 64, at_least=1, is_flag=False)
 GLUE = task_arguments(
     "classifier",

@@ -3,13 +3,13 @@
     run() -> srun | mpirun | horovodrun | nothing -> `python -m bert_tf.launch.rank` per rank -> program
 
 The small process around each rank makes the launchers behave alike: it gives the rank its own log,
-forwards signals to it, and records its exit code, which mpirun and horovodrun replace by their own.
-Under srun it also tells Horovod's Gloo where the ranks find each other: at a server in this process,
-so that Slurm needs neither MPI nor ssh. The launchers' own output is shown only if they could not
-start the ranks.
+forwards signals to it, and records its exit code, which mpirun and horovodrun replace by one of their own.
+Under srun it also tells Horovod's Gloo where the ranks find each other: at a server in the process that
+calls `run`, so that neither MPI nor ssh is needed. The output of srun, mpirun or horovodrun itself is shown
+only if the ranks could not be started.
 
-Signals (SIGTERM, SIGUSR1, SIGHUP, SIGINT) go to the ranks and not to the launcher, which would kill a rank that is
-still saving. The ranks, which may be on other machines, read them from a file in the log folder.
+Signals (SIGTERM, SIGUSR1, SIGHUP, SIGINT) are passed to the ranks and not to mpirun or horovodrun, which would kill a
+rank that is still saving. The ranks, which may be on other machines, read them from a file in the log folder.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from bert_tf.launch.slurm import serve_addresses
 from bert_tf.launch.start import launcher_command, rank_environment, rank_python
 
 _LAUNCHER_LOG = "launcher.log"
-# Variables (or their prefixes) that mpirun passes on to other machines; horovodrun and srun pass on all.
+# Prefixes of the variables that mpirun is told to pass on to other machines; horovodrun and srun pass on all.
 _PASSED_ON = (
     *("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "PYTHONUNBUFFERED", "BERT_TF_"),
     *("CUDA_", "HOROVOD_", "NCCL_", "TF_", "XLA_", "OMP_", "OMPI_MCA_", "MALLOC_"),
@@ -61,9 +61,9 @@ def run(title: str, command: Sequence[str], num_ranks: int, log_folder: Path, en
     as it grows.
 
     Args:
-      command: what the ranks' Python runs.
-      log_folder: each start's logs are in a new subfolder of it.
-      environment: its `signals` get the numbers of those that arrive meanwhile.
+      command: arguments of the ranks' Python: a script or -m module, and its flags.
+      log_folder: each start puts its logs into a new subfolder.
+      environment: signals that arrive meanwhile are appended to its `signals`.
     """
     received = environment.signals
     # To the microsecond, because another launcher may start in the same second on another host.
@@ -78,7 +78,7 @@ def run(title: str, command: Sequence[str], num_ranks: int, log_folder: Path, en
             HOROVOD_CONTROLLER="gloo",
             HOROVOD_CPU_OPERATIONS="gloo",
             HOROVOD_GLOO_RENDEZVOUS_PORT=str(serve_addresses()),
-            # Within a step, such as that of `srun --pty bash`, srun would else wait until that has ended.
+            # Without it, srun inside a Slurm step, such as `srun --pty bash`, would wait until that step has ended.
             SLURM_OVERLAP="1",
         )
     else:  # srun ends its tasks itself, and may start them where this process is not visible
@@ -91,9 +91,10 @@ def run(title: str, command: Sequence[str], num_ranks: int, log_folder: Path, en
         *(python, "-m", "bert_tf.launch.rank", str(folder), str(num_ranks)),
         *(python, *command, *([] if start.launcher == "none" else ["--use_horovod"])),
     ]
-    # mpirun and horovodrun would kill ranks that are still saving. On this machine these see that the launcher is gone.
-    is_seen = start.launcher in ("mpirun", "horovodrun") and not start.hosts
-    write_text(folder / SIGNALS, "\n")  # now, so that it exists even if the disk is full later
+    # If this process is killed, mpirun and horovodrun must live on, or they would kill ranks that are still saving.
+    # Ranks on this machine notice by themselves that it is gone.
+    ranks_notice_end = start.launcher in ("mpirun", "horovodrun") and not start.hosts
+    write_text(folder / SIGNALS, "\n")  # now, so that the file exists even if the disk is full later
 
     def pass_on(number: int) -> None:
         received.append(number)
@@ -103,14 +104,14 @@ def run(title: str, command: Sequence[str], num_ranks: int, log_folder: Path, en
 
     with handling(FORWARDED_SIGNALS, pass_on):
         with open(folder / _LAUNCHER_LOG, "wb") as launcher_log:
-            process = start_child(full_command, launcher_log, variables, 0 if is_seen else signal.SIGTERM)
+            process = start_child(full_command, launcher_log, variables, 0 if ranks_notice_end else signal.SIGTERM)
         _show(folder / "rank_0.log", process, received)
     code = _exit_code(folder, start, process.returncode, received)
     try:
-        (folder / SIGNALS).touch()  # which was made above: a disk that is gone, or became read-only, refuses
+        (folder / SIGNALS).touch()  # made above, so this fails only if the disk is gone or has become read-only
     except OSError as error:
         print_beside_bars(
-            f"{short_path(folder)} cannot be written to ({error.strerror}), so what the ranks said at last is lost: "
+            f"{short_path(folder)} cannot be written to ({error.strerror}), so the ranks' last messages are lost: "
             "put that right, and the same command goes on from the last checkpoint"
         )
     show([f"--- {title}: ended with code {code}{describe_signal(code)} after {time.monotonic() - started:.0f} s"])
@@ -124,7 +125,7 @@ def _show(log: Path, launcher: subprocess.Popen, received: Sequence[int]) -> Non
         ended = launcher.poll() is not None
         if received.count(signal.SIGINT) > 1:  # the user does not want to wait
             launcher.terminate()
-        with contextlib.suppress(OSError), open(log, "rb") as file:  # none yet, or a disk that does not answer
+        with contextlib.suppress(OSError), open(log, "rb") as file:  # no log yet, or a disk that does not answer
             file.seek(num_copied)
             text = file.read()
             num_copied += len(text)
@@ -137,23 +138,23 @@ def _show(log: Path, launcher: subprocess.Popen, received: Sequence[int]) -> Non
 
 # A process that is killed by SIGKILL cannot report it.
 _WHY_KILLED = (
-    "rank {rank} was killed (SIGKILL): as its log says, because it stood still; else by somebody or, mostly, by the "
-    "kernel because the machine's memory ran out ('dmesg' says so): try a smaller micro-batch with more accumulation, "
+    "rank {rank} was killed (SIGKILL). If its log does not say that it stood still, most likely the kernel killed it "
+    "because the machine's memory ran out ('dmesg' says so): try a smaller micro-batch with more accumulation, "
     "fewer ranks, or a smaller model"
 )
 
 
 def _exit_code(folder: Path, start: Start, launcher_code: int, received: Sequence[int]) -> int:
-    """The exit code of the rank that failed first; prints what only other ranks or the launcher reported."""
+    """The exit code of the rank that failed first; prints the reason where rank 0's log, already shown, lacks it."""
     ends = []
     for file in folder.glob("rank_*.exit"):
-        written, ended_at = file.read_text().split()
-        ends.append((float(ended_at), int(file.stem[len("rank_") :]), int(written)))
+        rank_code, ended_at = file.read_text().split()
+        ends.append((float(ended_at), int(file.stem[len("rank_") :]), int(rank_code)))
         file.unlink()
     stop_requested = any(number in STOP_SIGNALS for number in received)
-    # If a rank has left no code and no stop was requested, then the launcher has stopped the others.
-    final = (0,) if stop_requested or len(ends) == start.num_ranks else (0, STOPPED_EXIT_CODE)
-    failures = sorted(end for end in ends if end[-1] not in final)
+    # If a rank has left no code and no stop was requested, the launcher has stopped the other ranks: not their failure.
+    not_failures = (0,) if stop_requested or len(ends) == start.num_ranks else (0, STOPPED_EXIT_CODE)
+    failures = sorted(end for end in ends if end[-1] not in not_failures)
     if failures:
         _, rank, code = failures[0]
         if rank != 0 and code != STOPPED_EXIT_CODE:
@@ -174,9 +175,9 @@ def _exit_code(folder: Path, start: Start, launcher_code: int, received: Sequenc
 
 
 def _print_end(log: Path, num_lines: int = 20) -> None:
-    """Prints the end of a log, if there is one, or only its lines about ranks that could not have a log."""
+    """Prints the last lines of a log, or only its lines about ranks without a log; nothing if it does not exist."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
-    if log.name == _LAUNCHER_LOG:  # without the frames of Horovod's traceback, also for a host's mistyped name
+    if log.name == _LAUNCHER_LOG:  # drops the frames of Horovod's tracebacks, which it prints even for a mistyped host
         lines = [line for line in lines if line and line[0] != " "]
     for line in [line for line in lines if ERROR_OF_RANK in line] or lines[-num_lines:]:
         print_beside_bars(f"  {line}")

@@ -14,7 +14,7 @@ from bert_tf.base.files import sha256_of_file
 from bert_tf.records.manifest import MANIFEST_NAME, read_manifest
 
 Lengths = tuple[int, int]  # max_seq_length, max_predictions_per_seq
-# Values of DATA_FORMAT -> the folder below the working directory, the suffix of the shards, and what makes them.
+# Values of DATA_FORMAT -> folder below the working directory, suffix of the shards, and the action that makes them.
 FORMATS = {
     "records": ("tfrecord", ".tfrecord", "create_tfrecord_files"),
     "tokens": ("tokens", ".tokens", "create_token_files"),
@@ -31,11 +31,11 @@ class PreparedData:
     lengths: Lengths | None  # None: token files, which serve all lengths
     is_cased: bool
     vocabulary: str  # sha256 of vocab.txt and casing; equal for both phases of a run
-    text: str  # the beginning of a sha256 of the text that the data were made from, whatever their lengths
+    text: str  # the beginning of the sha256 of the text that the data were made from
 
     @property
     def manifest_sha256(self) -> str:
-        """What a run's config.json has of the data that it was trained on."""
+        """The hash by which a run's config.json names the data that it was trained on."""
         return sha256_of_file(self.folder / MANIFEST_NAME)
 
     @property
@@ -83,14 +83,14 @@ def choose_data(
     data_format: str | None = None,
     is_cased: bool | None = None,
 ) -> list[PreparedData]:
-    """The data for each of `phases`: those of `dataset`, or of the only dataset that is prepared for all of them.
+    """The data for each of `phases`: from `dataset`, or from the only dataset that is prepared for all phases.
 
     Args:
-      data_format: one of FORMATS; None: the one that is there.
-      is_cased: whether the vocabulary must be; None: either.
+      data_format: one of FORMATS; None: any.
+      is_cased: whether the vocabulary must be cased; None: either.
 
     Raises:
-      UserError: there is none, or more than one; the message says what was found.
+      UserError: no dataset fits, or more than one; the message lists what exists.
     """
     complete, unfinished = find_data(data_dir)
     allowed = [
@@ -100,13 +100,13 @@ def choose_data(
         and data_format in (None, item.data_format)
         and is_cased in (None, item.is_cased)
     ]
-    of_phases = ([item for item in allowed if item.lengths in (None, lengths)] for lengths in phases)
-    choices = [chosen for chosen in itertools.product(*of_phases) if len({item.kind for item in chosen}) == 1]
+    candidates = ([item for item in allowed if item.lengths in (None, lengths)] for lengths in phases)
+    choices = [choice for choice in itertools.product(*candidates) if len({item.kind for item in choice}) == 1]
     if len(choices) == 1:
         return list(choices[0])
     needed = [f"max_seq_length {length} with max_predictions_per_seq {num}" for length, num in phases]
-    wishes = {"DATASET": dataset, "DATA_FORMAT": data_format, "cased": is_cased}
-    needed += [f"{name}={wish}" for name, wish in wishes.items() if wish is not None]
+    conditions = {"DATASET": dataset, "DATA_FORMAT": data_format, "cased": is_cased}
+    needed += [f"{name}={value}" for name, value in conditions.items() if value is not None]
     listed = [f"{item.folder.relative_to(data_dir)} ({item.shown_lengths})" for item in complete]
     listed += [
         f"{folder.relative_to(data_dir)} (no manifest.json: unfinished, or not made by bertPrep.py)"
@@ -118,10 +118,10 @@ def choose_data(
     )
     if choices:
         remedies = ["move the folders that are not wanted elsewhere"]
-        if len({chosen[0].data_format for chosen in choices}) > 1:
+        if len({choice[0].data_format for choice in choices}) > 1:
             remedies.insert(0, f"choose by DATA_FORMAT={'|'.join(FORMATS)}")
-        if len({chosen[0].dataset.lower() for chosen in choices}) > 1:
+        if len({choice[0].dataset.lower() for choice in choices}) > 1:
             remedies.insert(0, "choose by DATASET=<name>")
         raise UserError(f"{fault}; {', or '.join(remedies)}")
-    ways = "data/bertPrep.py --action create_token_files (or create_tfrecord_files)"
-    raise MissingError(f"{fault}; make them with {ways}, or set DATA_DIR to the working directory that holds them")
+    command = "data/bertPrep.py --action create_token_files (or create_tfrecord_files)"
+    raise MissingError(f"{fault}; make them with {command}, or set DATA_DIR to the working directory that holds them")

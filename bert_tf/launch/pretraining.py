@@ -33,7 +33,7 @@ from bert_tf.settings.declaration import pick
 from bert_tf.settings.programs import PRETRAINING, MaskingOptions
 from bert_tf.settings.training import AUTO, MAX_GLOBAL_BATCH, PretrainingConfig, check_unpacked
 
-LENGTHS = ((128, 20), (512, 80))  # of both phases: tokens, and predicted ones
+LENGTHS = ((128, 20), (512, 80))  # per phase: max_seq_length, max_predictions_per_seq
 PLAN = "plan.json"
 LAMB = arguments(
     """
@@ -58,10 +58,10 @@ ADAM = arguments(
 class Phase:
     """A run at one sequence length; batch size and learning rate are per rank.
 
-    A batch size of "auto" counts as 1, because the accumulation argument then counts single rows.
+    A batch size of "auto" counts as 1, because the accumulation argument then counts a rank's sequences.
     """
 
-    name: str  # also that of its run folder
+    name: str  # also the name of its run folder
     max_seq_length: int
     max_predictions_per_seq: int
     train_batch_size: int | str
@@ -70,7 +70,7 @@ class Phase:
     learning_rate: float
     warmup_steps: int
     num_updates: int
-    ending: str = ""  # that of the names of its own arguments
+    ending: str = ""  # with which the names of its own arguments end
     starts_after: str | None = None  # the phase whose weights it starts from
 
     def __post_init__(self) -> None:
@@ -110,10 +110,10 @@ class Pretraining(Call):
     """A call of a recipe, and the phases that follow from it, in order.
 
     Attributes:
-      optimizer_type: run_pretraining.py's flag.
-      only: the name of the one phase that is run; None: all.
-      is_cased: the vocabulary of the data; None: any.
-      held: the lock of the results' folder, while a call is carried out.
+      optimizer_type: the flag of run_pretraining.py.
+      only: the name of the only phase to run; None: all are run.
+      is_cased: whether the vocabulary of the data must be cased; None: either.
+      held: holds the lock of the results folder while the call is carried out.
     """
 
     optimizer_type: str
@@ -138,7 +138,7 @@ class Pretraining(Call):
         return self.folder / phase.name
 
     def has_weights(self, phase: Phase) -> bool:
-        """Whether there is an undamaged checkpoint after the phase's last update, or after its EARLY_STOPPING."""
+        """Whether there is an undamaged checkpoint of the phase's last update, or of its end by EARLY_STOPPING."""
         checkpoints = find_checkpoints(self.run_folder(phase) / "checkpoints")
         newest = max(checkpoints, default=None)
         if newest is None or (newest < phase.num_updates and self.end_of(phase) != CONVERGED):
@@ -146,9 +146,10 @@ class Pretraining(Call):
         return find_damage(checkpoints[newest]) is None
 
     def is_finished(self, phase: Phase) -> bool:
-        """Whether its run has also recorded its end, which comes after the evaluation and the files for others.
+        """Whether the phase has weights and has recorded its end, which follows the evaluation and the exported files.
 
-        Of an early end the program decides, which knows the scores, until the next phase has begun with its weights.
+        After early stopping the run is started again, as only the program knows the scores and decides whether it is
+        finished; but not any more once the next phase has begun with its weights.
         """
         ends = (DONE, CONVERGED) if self._has_successor(phase) else (DONE,)
         return self.has_weights(phase) and self.end_of(phase) in ends
@@ -161,7 +162,7 @@ class Pretraining(Call):
         return any(other.starts_after == phase.name and self.has_begun(other) for other in self.phases)
 
     def end_of(self, phase: Phase) -> str | None:
-        """Why the phase's run has ended, as it has recorded; None: it has not, or was started again."""
+        """The recorded reason why the phase's run has ended; None if it has not ended, or was started again."""
         event = last_event(self.run_folder(phase)) or {}
         return event["reason"] if event.get("event") == "end" else None
 
@@ -195,14 +196,14 @@ class Pretraining(Call):
                 raise UserError(f"{phase.title}, of {phase.num_updates} updates: {error}") from None
 
     def runs(self) -> list[Run]:
-        """Those of the chosen phases, each with the plan, which must not change meanwhile.
+        """The runs of the chosen phases. Each writes the plan, which must not change while they run.
 
         Raises:
           UserError: something is missing, or the run in the folder was started with other values.
         """
         folder, environment, chosen = self.folder, self.environment, self.chosen
-        unbegun = [phase for phase in self.phases if not self.has_begun(phase)]
-        has_begun = len(unbegun) < len(self.phases)
+        not_begun = [phase for phase in self.phases if not self.has_begun(phase)]
+        has_begun = len(not_begun) < len(self.phases)
         if not has_begun:
             check_output(folder / PLAN, str(folder / PLAN), lambda beginning: b'"bert_model"' in beginning)
             check_output(folder / REPORT, str(folder / REPORT), is_report)
@@ -219,16 +220,16 @@ class Pretraining(Call):
             "data_format": data[0].data_format,
             "text_sha256": data[0].text,
         }
-        earlier = next((phase for phase in self.phases if phase.name == chosen[0].starts_after), None)
-        if earlier and not self.has_weights(earlier):
-            reached = f"the end of {earlier.title}, which {short_path(self.run_folder(earlier))} has not reached"
-            raise MissingError(f"{chosen[0].title} starts from {reached}; run it first")
+        previous = next((phase for phase in self.phases if phase.name == chosen[0].starts_after), None)
+        if previous and not self.has_weights(previous):
+            start = f"the end of {previous.title}, which {short_path(self.run_folder(previous))} has not reached"
+            raise MissingError(f"{chosen[0].title} starts from {start}; run it first")
         if not environment.is_dry_run:
-            self.held.enter_context(_lock(folder))  # so that the plan stays as it is here
+            self.held.enter_context(_lock(folder))  # so that the plan does not change while the runs go on
         if has_begun and not environment.given("continue_with_changes"):
-            check_same_plan(folder, plan, unbegun)
+            check_same_plan(folder, plan, not_begun)
             for phase, prepared in zip(chosen, data):
-                if phase not in unbegun:
+                if phase not in not_begun:
                     _check_same(self.run_folder(phase), "settings", self.describe_changes(phase, prepared))
         files = {folder / PLAN: json.dumps(plan, indent=2) + "\n"}
         return [self._run(phase, prepared)._replace(files=files) for phase, prepared in zip(chosen, data)]
@@ -246,29 +247,30 @@ class Pretraining(Call):
         return {**dataclasses.asdict(pick(MaskingOptions, settings)), **config.identity()}
 
     def describe_changes(self, phase: Phase, data: PreparedData | None = None) -> str:
-        """How the run of a phase that has begun differs from what would be run now; "" if it does not.
+        """How the settings of a phase that has begun differ from those of this call; "" if they do not.
 
-        The program compares more, but is not started for a run that is finished. Where the weights of an early end have
-        been used, what led to it belongs to the run, too. Raises `UserError` if its config.json cannot be read.
+        The program compares more, but is not started for a run that is finished. If the next phase has used the weights
+        of an early end, the settings of early stopping count, too. Raises `UserError` for an unreadable config.json.
         """
         recorded = read_config(self.run_folder(phase))
         assert recorded, "it has begun"
-        earlier, facts = recorded["identity"], recorded.get("data", {})
-        masking = {**dataclasses.asdict(MaskingOptions()), **facts.get("masking_rules", {})}  # of records the usual one
-        model = BertConfig.preset(self.typed["bert_model"], earlier["bert_config"]["vocab_size"])
-        before, now = {**masking, **earlier}, {"bert_config": model.to_dict(), **self.identity(phase)}
+        old_identity, data_facts = recorded["identity"], recorded.get("data", {})
+        # Records have no rules in config.json: they are masked by the default ones.
+        masking = {**dataclasses.asdict(MaskingOptions()), **data_facts.get("masking_rules", {})}
+        model = BertConfig.preset(self.typed["bert_model"], old_identity["bert_config"]["vocab_size"])
+        old, new = {**masking, **old_identity}, {"bert_config": model.to_dict(), **self.identity(phase)}
         if self.end_of(phase) == CONVERGED and self._has_successor(phase):
             stopping = ("eval_steps", "early_stopping")
-            before.update({name: recorded.get("settings", {}).get(name) for name in stopping})
-            now.update({name: self.environment.given(name) for name in stopping})
-        known = facts.get("manifest_sha256")
-        if data and known and known != data.manifest_sha256:
-            before["data"] = f"{facts['input_files']}, manifest {known[:16]}"
-            now["data"] = f"{data.folder / 'training'}, manifest {data.manifest_sha256[:16]}"
-        return describe_differences({name: before.get(name) for name in now}, now)
+            old.update({name: recorded.get("settings", {}).get(name) for name in stopping})
+            new.update({name: self.environment.given(name) for name in stopping})
+        old_manifest = data_facts.get("manifest_sha256")
+        if data and old_manifest and old_manifest != data.manifest_sha256:
+            old["data"] = f"{data_facts['input_files']}, manifest {old_manifest[:16]}"
+            new["data"] = f"{data.folder / 'training'}, manifest {data.manifest_sha256[:16]}"
+        return describe_differences({name: old.get(name) for name in new}, new)
 
     def _choose_data(self) -> list[PreparedData]:
-        """Those of each phase. Raises `UserError` if there are none, or no held-out text for EVAL_STEPS."""
+        """The data of each chosen phase. Raises `UserError` if there are none, or EVAL_STEPS lacks held-out data."""
         given = self.environment.given
         data = choose_data(
             self.environment.data_dir,
@@ -294,13 +296,13 @@ class Pretraining(Call):
         return Run(phase.title, "pretraining", flags, is_finished=lambda: self.is_finished(phase))
 
     def _flags(self, phase: Phase) -> Values:
-        finds_size, run_folder = phase.train_batch_size == AUTO, self.run_folder(phase)
+        is_auto, run_folder = phase.train_batch_size == AUTO, self.run_folder(phase)
         return {
             **self.typed.flags(),
             "model_dir": run_folder,
             "train_batch_size": phase.train_batch_size,
-            "num_accumulation_steps": None if finds_size else phase.num_accumulation_steps,
-            "global_batch_size": phase.global_batch_size if finds_size else None,
+            "num_accumulation_steps": None if is_auto else phase.num_accumulation_steps,
+            "global_batch_size": phase.global_batch_size if is_auto else None,
             "learning_rate": phase.learning_rate,
             "optimizer_type": self.optimizer_type,
             "num_train_steps": phase.num_updates,
@@ -328,7 +330,7 @@ class Pretraining(Call):
 
 
 def make_phase(typed: Typed, name: str, lengths: tuple[int, int], *, num_updates: int, ending: str = "") -> Phase:
-    """The phase that was typed; `ending`: that of the names of its arguments."""
+    """A phase from a launcher's arguments, those whose names end with `ending`."""
 
     def value(setting: str) -> Any:
         return typed[typed.name_of(setting, ending)]
@@ -359,7 +361,7 @@ def make_adam(typed: Typed, environment: LaunchEnvironment) -> Pretraining:
 
 
 def _lock(folder: Path) -> FileLock:
-    """Raises `UserError` if another launcher holds the lock of a results' folder."""
+    """Locks a results folder. Raises `UserError` if another launcher holds the lock."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         return FileLock(folder / ".lock")
@@ -369,26 +371,28 @@ def _lock(folder: Path) -> FileLock:
         ) from None
 
 
-def check_same_plan(folder: Path, plan: Mapping[str, Any], unbegun: Sequence[Phase]) -> None:
+def check_same_plan(folder: Path, plan: Mapping[str, Any], not_begun: Sequence[Phase]) -> None:
     """Raises `UserError` if the run in `folder` was started with another plan.
 
-    The arguments of phases that have not begun may change, and what an older plan does not say.
+    Arguments of phases that have not begun may change, as may values that a plan of an older version does not have.
     """
     file = folder / PLAN
     if not file.exists():
         return
     earlier = read_json_object(file, "delete it, and the run goes on if its settings are the same")
-    endings = tuple(phase.ending for phase in unbegun if phase.ending)
+    endings = tuple(phase.ending for phase in not_begun if phase.ending)
     fixed = [name for name in plan if name in earlier and not name.endswith(endings)]
     _check_same(
-        folder, "arguments", describe_differences(*({name: each[name] for name in fixed} for each in (earlier, plan)))
+        folder,
+        "arguments",
+        describe_differences(*({name: values[name] for name in fixed} for values in (earlier, plan))),
     )
 
 
-def _check_same(folder: Path, what: str, differences: str) -> None:
+def _check_same(folder: Path, subject: str, differences: str) -> None:
     """Raises `UserError` if there are differences between the run in `folder` and what would be run now."""
     if differences:
         raise UserError(
-            f"{folder} holds a run with other {what} ({differences}); use the same again, another RESULTS_DIR, or "
+            f"{folder} holds a run with other {subject} ({differences}); use the same again, another RESULTS_DIR, or "
             "CONTINUE_WITH_CHANGES=1"
         )

@@ -33,16 +33,16 @@ FORWARDED_SIGNALS = (*STOP_SIGNALS, signal.SIGINT)
 POLL_SECS = 0.2
 # How often each rank polls the file system, which many ranks may share.
 WATCH_SECS = 1.0
-# A process that is stopped (SIGSTOP) at this many consecutive polls is ended: MPI would wait for it forever.
+# A rank that is stopped (SIGSTOP) at this many consecutive polls is killed: MPI would wait for it forever.
 STOPPED_LOOKS = 20
-# A file in the log folder that says that a rank has failed. If each of thousands of ranks read the exit codes of all
+# A file in the log folder: a rank has failed. If each of thousands of ranks read the exit codes of all
 # the others every second, they would keep a shared file system busy.
 FAILED = "failed"
-# "<process id> <host>" of the launcher, set if its end does not by itself end the ranks.
+# "<process id> <host>" of the launcher, set if the ranks would outlive it.
 LAUNCHER_VARIABLE = "BERT_TF_LAUNCHER"
 # A file in the log folder: the numbers of the signals that the launcher has received.
 SIGNALS = "signals.txt"
-# The beginning of a rank's message that can only reach the launcher, because there is no log folder.
+# Begins a rank's message when the rank sees no log folder, so that only the launcher's output can show it.
 ERROR_OF_RANK = "no log of rank"
 # Useless lines that TensorFlow prints at any log level.
 _NOISE = re.compile(
@@ -51,11 +51,11 @@ _NOISE = re.compile(
     rb"|[0-9-]+ [0-9:.]+: E external/[^\n]*\] SetPriority unimplemented for this stream\.)\r?\n"
 )
 
-# Characters, of its exit code and the time.
+# Characters reserved for a rank's exit code and the time of its end.
 _REPORT_LENGTH = 40
-# How long a rank that has ended delays its exit, because the launcher kills the other ranks then: while rank 0
-# may still be saving, and after a failure, so that the others can report what they saw. The first is also what a rank
-# has for its end when the launcher is gone.
+# How long the wrapper of a rank that has ended delays its own exit, upon which the launcher kills the other ranks:
+# after a stop, because rank 0 may still be saving, and after a failure, so that the others can report what they saw.
+# The first is also the time that a rank gets to save when the launcher is gone.
 WAIT_FOR_SAVING_SECS, WAIT_AFTER_FAILURE_SECS = 600.0, 5.0
 
 
@@ -64,7 +64,7 @@ def main(argv: Sequence[str]) -> int:
     """`argv`: the program name, then log folder, number of ranks, and the rank's command line."""
     folder, num_ranks, command = Path(argv[1]), int(argv[2]), argv[3:]
     rank = rank_number(os.environ) if num_ranks > 1 else 0
-    # Ranks of horovodrun within a step of Slurm's have these variables, too, and their places from horovodrun.
+    # Ranks that horovodrun starts in a Slurm step have these variables, too, but get their addresses from horovodrun.
     is_in_step = {"SLURM_PROCID", "HOROVOD_GLOO_RENDEZVOUS_PORT"} <= os.environ.keys()
     if is_in_step and "HOROVOD_RANK" not in os.environ:
         os.environ.update(slurm_place(os.environ))
@@ -80,7 +80,7 @@ def main(argv: Sequence[str]) -> int:
         os.environ.pop(COLUMNS_VARIABLE, None)  # the terminal shows only what rank 0 prints
     if num_ranks > 1:
         os.environ[rendezvous.VARIABLE] = f"{rank} {num_ranks} {folder.absolute()}"
-    # Made now, with room for what is said at the end, when the disk may be full.
+    # Made now, with room for the report at the end, when the disk may be full.
     ending = folder / f"rank_{rank}.ending"
     write_text(ending, " " * _REPORT_LENGTH)
     with open(folder / f"rank_{rank}.log", "wb", buffering=0) as log, open(ending, "rb+", buffering=0) as report:
@@ -92,11 +92,11 @@ def main(argv: Sequence[str]) -> int:
         if code - 128 in received and code - 128 != signal.SIGINT:
             # Killed by the signal before it could handle it, when there was nothing to save yet.
             code = STOPPED_EXIT_CODE
-        with contextlib.suppress(OSError):  # a disk that can no longer be written to, of which the launcher tells
+        with contextlib.suppress(OSError):  # the disk cannot be written any more; the launcher says so
             report.write(f"{code} {time.time()}".encode())
             ending.rename(folder / f"rank_{rank}.exit")
     if code not in (0, STOPPED_EXIT_CODE):
-        with contextlib.suppress(OSError):  # a full disk; the launcher, too, ends the others
+        with contextlib.suppress(OSError):  # a full disk; the launcher ends the other ranks as well
             (folder / FAILED).touch()
     _wait_for_others(folder, num_ranks, code)
     rendezvous.arrival_file(folder, rank).unlink(missing_ok=True)
@@ -106,8 +106,8 @@ def main(argv: Sequence[str]) -> int:
 def start_child(command: Sequence[str], output, environment: Mapping[str, str], death_signal: int) -> subprocess.Popen:
     """Starts a child in its own session, which gets `death_signal` (0: none) if this process is killed.
 
-    macOS cannot do that: there `_watch` looks for the launcher, and a program whose wrapper was killed ends when it
-    prints.
+    macOS cannot send that signal: there `_watch` looks for the launcher, and a program whose wrapper was killed ends
+    when it next prints.
     """
     prctl, parent = getattr(ctypes.CDLL(None), "prctl", None), os.getpid()
 
@@ -139,7 +139,7 @@ def describe_signal(code: int) -> str:
 
 
 def _copy_until_end(log: io.FileIO, child: subprocess.Popen) -> None:
-    """Copies the child's output until it has ended and all is read; its own children may live longer."""
+    """Copies the child's output to the log until it has ended and all is read; does not wait for its own children."""
     assert child.stdout
     reader = child.stdout.fileno()
     while True:
@@ -154,10 +154,10 @@ def _copy_until_end(log: io.FileIO, child: subprocess.Popen) -> None:
 
 
 def _watch(child: subprocess.Popen, folder: Path, received: list[int], log: io.FileIO, name: str) -> None:
-    """Passes on signals, those `received` and the launcher's; kills a rank that would go on, or stand still, forever.
+    """Passes signals on to the rank, those `received` here and the launcher's, and kills it if it would never end.
 
-    So it does if another rank has failed, or if others wait for it (it then has a `name`) while its process is stopped.
-    If the launcher is gone, which is a stop signal, it first has time to save.
+    It is killed if another rank has failed, or if its process is stopped while others wait for it (it has a `name` if
+    there are others). If the launcher is gone it gets SIGTERM, and is killed only after it had time to save.
     """
     launcher, _, host = os.environ.get(LAUNCHER_VARIABLE, "").partition(" ")
     num_read = num_sent = 0

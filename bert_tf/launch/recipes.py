@@ -13,7 +13,7 @@ from bert_tf.launch.call import Recipe
 from bert_tf.launch.finetuning import GLUE, GLUE_INFERENCE, SQUAD, SQUAD_INFERENCE, GlueCall, SquadCall
 from bert_tf.launch.pretraining import ADAM, LAMB, make_adam, make_lamb
 
-# The tables of others; that of the benchmarks is in the checkout only.
+# Tables of recipes in other packages; the benchmarks' is in the checkout only.
 _BUDGET, _BIOBERT = "bert_tf.contrib.budget.budget:RECIPES", "bert_tf.contrib.biomedical.biobert:RECIPES"
 _BENCHMARKS = "benchmarks.finetuning_sweeps:RECIPES"
 _RECIPES = {
@@ -30,7 +30,7 @@ _RECIPES = {
 
 
 def find_recipes() -> dict[str, Recipe]:
-    """All of them, by the scripts' names."""
+    """All recipes, by the names of their scripts."""
     return {**_RECIPES, **load(_BUDGET), **load(_BIOBERT), **(load(_BENCHMARKS) if checkout() else {})}
 
 

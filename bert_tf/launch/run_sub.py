@@ -32,7 +32,7 @@ _DEFAULTS = {
     "learning_rate_phase2": "1.25e-4",
 }
 _USAGE = "BATCHSIZE=16 PHASE=1 sbatch -N4 --ntasks-per-node=8 run.sub"
-# Names at least this similar are taken for typing errors; other programs' variables reach about 0.85.
+# Variables' names at least this similar are taken for typing errors; other programs' variables reach about 0.85.
 _ALIKE = 0.88
 
 
@@ -61,29 +61,29 @@ class RunSub:
         if num_ranks > 1:
             environ.setdefault("LAUNCHER", "srun")
         start = Start(num_ranks, 0, environ)
-        with contextlib.suppress(MissingError):  # which stops a real run only, and is said below
+        with contextlib.suppress(MissingError):  # a dry run goes on; a real run refuses it below
             start.check_launcher()
         srun = launcher_command(start)
         show([f"+ bash scripts/run_pretraining_lamb_phase{phase}.sh {shlex.join(texts)}", f"srun = {shlex.join(srun)}"])
         run_folder = folder / f"phase_{phase}"
         before = newest_update(run_folder)
-        here = LaunchEnvironment(environ)
-        code = make_lamb(Typed(LAMB, texts), here, f"phase_{phase}").launch()
-        # After SIGTERM it was cancelled, or Slurm itself requeues it. Slurm does not do so where a preempted job, whose
-        # ranks alone get a signal, ends within its grace time.
-        if code == STOPPED_EXIT_CODE and signal.SIGTERM not in here.signals:
-            job, told = environ["SLURM_JOB_ID"], signal.SIGUSR1 in here.signals
+        environment = LaunchEnvironment(environ)
+        code = make_lamb(Typed(LAMB, texts), environment, f"phase_{phase}").launch()
+        # After SIGTERM the job was cancelled, or Slurm itself requeues it. But Slurm does not requeue a preempted job
+        # that ends within its grace time; then only the ranks have got a signal.
+        if code == STOPPED_EXIT_CODE and signal.SIGTERM not in environment.signals:
+            job, is_time_over = environ["SLURM_JOB_ID"], signal.SIGUSR1 in environment.signals
             preempted = is_preempted(job)
-            if told and not preempted and newest_update(run_folder) <= before:
+            if is_time_over and not preempted and newest_update(run_folder) <= before:
                 raise UserError("this start has saved nothing, and nor would the next: not requeued; raise --time")
-            if told or preempted:
+            if is_time_over or preempted:
                 show([f"run.sub: back into the queue: scontrol requeue {job}"])
                 subprocess.run(["scontrol", "requeue", job])
         return code
 
 
 def is_preempted(job: str) -> bool:
-    """Whether Slurm has told a running job to make room for another one."""
+    """Whether Slurm is preempting a running job, to make room for another one."""
     shown = subprocess.run(["scontrol", "show", "job", job], capture_output=True, text=True).stdout
     return re.search(r"\bPreemptTime=\d", shown) is not None
 
@@ -99,9 +99,9 @@ def count_tasks(environment: LaunchEnvironment) -> int:
 
 
 def variable_of(argument: Argument, phase: int) -> str:
-    """The variable of one of the recipe's arguments; "" if it cannot be set in a phase.
+    """The variable that sets one of the recipe's arguments; "" if none does in this phase.
 
-    An argument of this phase has its setting's name, all others their own.
+    It has the name of the setting for an argument of this phase, else that of the argument.
     """
     if argument.name.endswith(f"_phase{phase}"):
         name = argument.setting.name
@@ -110,25 +110,27 @@ def variable_of(argument: Argument, phase: int) -> str:
 
 
 def refuse_mistyped(environ: Mapping[str, str], phase: int) -> None:
-    """Raises `UserError` for a variable without an effect that is an argument's name, or probably mistyped."""
-    read = {*(variable_of(each, phase) for each in LAMB), *(each.variable for each in with_variable(*SETTINGS))}
-    meant, other = {}, 3 - phase
-    for each in LAMB:
-        if variable := variable_of(each, phase):
-            meant[each.setting.name.upper()] = variable
-        meant[each.name.upper()] = variable or f"{variable_of(each, other)} with PHASE={other}"
-    meant |= {**dict(zip(read, read)), "NUM_GPUS": "sbatch's -N and --ntasks-per-node"}
-    for name in sorted(set(environ) - read):
-        likely = name if name in meant else re.sub(r"_PHASE\d$", "", name)
-        close = difflib.get_close_matches(likely, meant, 1, _ALIKE)
+    """Raises `UserError` for a variable that has no effect, but has an argument's name or is probably mistyped."""
+    effective = {variable_of(argument, phase) for argument in LAMB}
+    effective |= {setting.variable for setting in with_variable(*SETTINGS)}
+    suggestions, other_phase = {}, 3 - phase  # by what a user may have typed
+    for argument in LAMB:
+        if variable := variable_of(argument, phase):
+            suggestions[argument.setting.name.upper()] = variable
+        in_other_phase = f"{variable_of(argument, other_phase)} with PHASE={other_phase}"
+        suggestions[argument.name.upper()] = variable or in_other_phase
+    suggestions |= {**dict(zip(effective, effective)), "NUM_GPUS": "sbatch's -N and --ntasks-per-node"}
+    for name in sorted(set(environ) - effective):
+        likely = name if name in suggestions else re.sub(r"_PHASE\d$", "", name)
+        close = difflib.get_close_matches(likely, suggestions, 1, _ALIKE)
         if environ[name] and close:
-            hint = f"run.sub reads no such variable; did you mean {meant[close[0]]}?"
+            hint = f"run.sub reads no such variable; did you mean {suggestions[close[0]]}?"
             raise UserError(f"{name}={environ[name]}: {hint} Else take it out: env -u {name} sbatch ...")
 
 
 def argument_texts(phase: int, environ: Mapping[str, str], folder: Path, num_ranks: int) -> list[str]:
-    """The recipe's arguments: from their variables, else from the plan of the run in `folder`, else defaults."""
+    """The recipe's arguments: from their variables, else from the plan of a run begun in `folder`, else defaults."""
     remedy = "set RESULTS_DIR to another folder"
-    begun: dict[str, Any] = read_json_object(folder / PLAN, remedy) if (folder / PLAN).exists() else {}
-    defaults = {**{each.name: each.default for each in LAMB}, **_DEFAULTS, **begun, "num_gpus": num_ranks}
-    return [environ.get(variable_of(each, phase)) or str(defaults[each.name]) for each in LAMB]
+    plan: dict[str, Any] = read_json_object(folder / PLAN, remedy) if (folder / PLAN).exists() else {}
+    defaults = {**{argument.name: argument.default for argument in LAMB}, **_DEFAULTS, **plan, "num_gpus": num_ranks}
+    return [environ.get(variable_of(argument, phase)) or str(defaults[argument.name]) for argument in LAMB]

@@ -11,11 +11,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 def serve_addresses() -> int:
-    """A rendezvous server for Horovod's Gloo: ranks started by srun publish and read their addresses there.
+    """Starts a rendezvous server for Horovod's Gloo, where ranks started by srun publish and read their addresses.
 
-    Serves the same by HTTP as Horovod's own launcher: PUT and GET of /<scope>/<key>, and 404 for a key not yet put. It
-    does not need Horovod, because if the ranks run in a container the machine around it may not have Horovod. It serves
-    as long as this process lives; returns the port, which is open on all of the machine's interfaces.
+    It answers like the server in Horovod's launcher: PUT and GET of /<scope>/<key>, and 404 for a key not yet put. It
+    does not need Horovod, which may be missing outside of the container in which the ranks run. It serves as long as
+    this process lives. Returns the port, which is open on all interfaces of the machine.
     """
     values: dict[str, bytes] = {}
 
@@ -49,15 +49,16 @@ def slurm_place(environ: Mapping[str, str]) -> dict[str, str]:
     counts = re.findall(r"(\d+)(?:\(x(\d+)\))?", environ["SLURM_STEP_TASKS_PER_NODE"])  # such as 2(x3),1
     tasks_per_node = [int(tasks) for tasks, times in counts for _ in range(int(times or 1))]
     node, local_rank = int(environ["SLURM_NODEID"]), int(environ["SLURM_LOCALID"])
-    alike = [number for number, tasks in enumerate(tasks_per_node) if tasks > local_rank]
+    # The nodes that have a task with this local rank.
+    peer_nodes = [number for number, tasks in enumerate(tasks_per_node) if tasks > local_rank]
     server = environ["SLURM_LAUNCH_NODE_IPADDR"]
     return {
         "HOROVOD_RANK": environ["SLURM_PROCID"],
         "HOROVOD_SIZE": str(sum(tasks_per_node)),
         "HOROVOD_LOCAL_RANK": str(local_rank),
         "HOROVOD_LOCAL_SIZE": str(tasks_per_node[node]),
-        "HOROVOD_CROSS_RANK": str(alike.index(node)),
-        "HOROVOD_CROSS_SIZE": str(len(alike)),
+        "HOROVOD_CROSS_RANK": str(peer_nodes.index(node)),
+        "HOROVOD_CROSS_SIZE": str(len(peer_nodes)),
         "HOROVOD_HOSTNAME": environ["SLURMD_NODENAME"],
         "HOROVOD_GLOO_RENDEZVOUS_ADDR": server,
         "HOROVOD_GLOO_IFACE": environ.get("HOROVOD_GLOO_IFACE") or interface_towards(server),
@@ -67,9 +68,9 @@ def slurm_place(environ: Mapping[str, str]) -> dict[str, str]:
 def interface_towards(address: str) -> str:
     """The network interface that leads to an IPv4 address, such as eth0; empty if unknown.
 
-    Without it Gloo would publish the address of the host's own name, which on many hosts is that of loopback.
+    Without it Gloo would publish the address that the host's name resolves to, which on many hosts is loopback.
     """
-    import psutil  # which comes with Horovod
+    import psutil  # comes with Horovod
 
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((address, 9))  # sends nothing

@@ -1,7 +1,7 @@
-"""The command line and the variables by which N ranks are started: by srun, mpirun, horovodrun, or as one process.
+"""The command line and the variables with which ranks are started: by srun, mpirun, horovodrun, or as one process.
 
-Under Slurm, with NVIDIA's Pyxis plugin, CONTAINER_IMAGE names an image for every rank. The launcher itself stays
-outside, so that it can call srun, and every path is the same inside and outside.
+Under Slurm, with NVIDIA's Pyxis plugin, every rank runs in a container of the image CONTAINER_IMAGE. The launcher
+itself stays outside, so that it can call srun, and every path is the same inside and outside.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from bert_tf.base.machine.launchers import Start, horovodrun
 from bert_tf.settings.declaration import settings_of
 from bert_tf.settings.programs import LaunchVariables
 
-# Variables that name folders outside the checkout; CONTAINER_MOUNTS names others.
-_FOLDERS = [each.variable for each in settings_of(LaunchVariables) if each.variable.endswith("_DIR")]
+# Variables that name folders to mount; CONTAINER_MOUNTS adds others.
+_FOLDER_VARIABLES = [item.variable for item in settings_of(LaunchVariables) if item.variable.endswith("_DIR")]
 
 
 def rank_python(start: Start) -> str:
@@ -27,7 +27,10 @@ def rank_python(start: Start) -> str:
 
 def container_options(environ: Mapping[str, str]) -> list[str]:
     """srun's options for ranks in CONTAINER_IMAGE."""
-    folders = [str(CHECKOUT), *(os.path.abspath(expand_home(environ[name])) for name in _FOLDERS if environ.get(name))]
+    folders = [
+        str(CHECKOUT),
+        *(os.path.abspath(expand_home(environ[name])) for name in _FOLDER_VARIABLES if environ.get(name)),
+    ]
     mounts = [f"{folder}:{folder}" for folder in dict.fromkeys(folders)]
     if environ.get("CONTAINER_MOUNTS"):
         mounts.append(environ["CONTAINER_MOUNTS"])
@@ -39,7 +42,7 @@ def container_options(environ: Mapping[str, str]) -> list[str]:
 
 
 def rank_environment(start: Start) -> dict[str, str]:
-    """The ranks' variables; those that the user has set are kept."""
+    """Variables to set for the ranks, with the user's values for those that the user has set."""
     variables = {
         # No fusion by Horovod (`ranks.workers` makes buckets): the order of a sum must not depend on
         # which tensors happen to be ready together.
@@ -82,8 +85,8 @@ def launcher_command(start: Start, variables: Sequence[str] = ()) -> list[str]:
     if launcher == "none":
         return []
     if launcher == "srun":
-        # Without the numbers of tasks srun may put all on the first machine that has enough cores. No binding to cores:
-        # a rank has as many threads as its share of the machine's cores.
+        # Without the numbers of tasks srun may put all on the first machine that has enough cores. Ranks are not bound
+        # to cores: each has as many threads as its share of the machine's cores.
         tasks = f"--ntasks={number} --ntasks-per-node={start.ranks_per_node}"
         options = f"{tasks} --distribution=block --kill-on-bad-exit=1 --mpi=none --cpu-bind=none"
         return ["srun", *options.split(), *(container_options(start.environ) if start.uses_container else [])]
