@@ -19,13 +19,13 @@ _HOST_BYTES = 64
 
 
 def connect(use_horovod: bool) -> Workers:
-    """The ranks of this job: one process, or Horovod's if `use_horovod`.
+    """The ranks of this job: Horovod's if `use_horovod`, else this one process.
 
-    Each rank takes the GPU with its local rank's number; if it sees only one (Slurm's --gpus-per-task), that one.
+    Each rank takes the GPU numbered like its local rank, or, if it sees only one (Slurm's --gpus-per-task), that GPU.
 
     Raises:
       UserError: Horovod is requested but cannot be used, or not requested under horovodrun; this machine has GPUs that
-        TensorFlow cannot use, so that it would train on the CPU; or fewer than ranks.
+        TensorFlow cannot use, so that it would train on the CPU; or it has fewer GPUs than ranks.
       LostRankError: a rank has not started.
     """
     gpus = tf.config.list_physical_devices("GPU")
@@ -44,7 +44,7 @@ def connect(use_horovod: bool) -> Workers:
         return Workers()
     await_ranks()
     workers = connect_horovod()
-    # Before the first operation, after which TensorFlow refuses it.
+    # Before the first operation: after that TensorFlow does not let a rank choose its GPU.
     if len(gpus) > 1:
         if workers.local_rank >= len(gpus):
             raise UserError(

@@ -20,12 +20,12 @@ from bert_tf.ranks.workers import Workers, in_buckets
 # In `keep_alive` all ranks report at least this often that they are alive.
 # Far less than the launchers' HOROVOD_STALL_SHUTDOWN_TIME_SECONDS.
 KEEP_ALIVE_SECS = 5.0
-# The lead that a rank which knows the reason has over the others at ending.
+# How much earlier a rank that knows the reason exits than the others.
 LEAD_SECS = 1.0
 _BUSY, _DONE, _FAILED = range(3)
 # Variables in which mpirun, srun and torchrun tell a process how many processes there are.
 _SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "WORLD_SIZE")
-# What Horovod reports if another rank is gone; then what Gloo reports if it left during a collective operation.
+# Parts of Horovod's messages if another rank is gone, then of Gloo's if it left during a collective operation.
 _LOST_RANK = (
     "Horovod has been shut down",
     "Timed out waiting",
@@ -65,7 +65,7 @@ class HorovodWorkers(Workers):
         try:
             yield
         except tf.errors.OpError as error:
-            if not any(words in str(error.message) for words in _LOST_RANK):
+            if not any(part in str(error.message) for part in _LOST_RANK):
                 raise
             raise LostRankError(
                 f"rank {self.rank} cannot go on: another rank has ended or does not answer any more; its log says why. "
@@ -77,7 +77,7 @@ class HorovodWorkers(Workers):
         heartbeat = _Heartbeat(self)
         try:
             yield
-        except Exception:  # nothing else: a program that is interrupted waits for nobody
+        except Exception:  # not KeyboardInterrupt or SystemExit: an interrupted program waits for no other rank
             heartbeat.stop(_FAILED)
             raise
         heartbeat.stop(_DONE)
@@ -88,8 +88,8 @@ class HorovodWorkers(Workers):
 class _Heartbeat:
     """Tells the other ranks every few seconds how far this one's work is, until the work of all ranks is done.
 
-    All ranks do so in step: a rank that is done tells it at once, and then waits for the others' next beat. So a rank
-    that only works long is heard of all the time, and Horovod's stall limit finds one whose process stands still.
+    All ranks do so in step: a rank that is done says so at once, and then waits for the others' next beat. So a rank
+    that works for long is heard of all the time, and Horovod's stall limit applies only to a process that stands still.
 
     If another rank fails or is lost, this rank cannot go on either. Should its work not end by itself, the process ends
     in the midst of it, as it does for any error that the main thread prints: a collective operation that the others
@@ -126,7 +126,7 @@ class _Heartbeat:
                     break
                 if np.all(states == _DONE):
                     return
-        except Exception as error:  # raised by the thread that works
+        except Exception as error:  # `stop`'s caller raises it in the working thread
             self.error = error
         if not self._work_ended.wait(LEAD_SECS):
             print(f"error: {self.error}", file=sys.stderr, flush=True)

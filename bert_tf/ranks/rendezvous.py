@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bert_tf.base.errors import LostRankError
 
-# Set by the launchers: "<rank> <number of ranks> <folder>".
+# Variable that the launchers set: "<rank> <number of ranks> <log folder>".
 VARIABLE = "BERT_TF_RENDEZVOUS"
 LIMIT_SECS = 120.0
 _POLL_SECS = 0.2
@@ -26,8 +26,8 @@ def arrival_file(folder: Path, rank: int) -> Path:
 def await_ranks(environ: MutableMapping[str, str] = os.environ) -> None:
     """Returns once all ranks of this job have called it.
 
-    Without our launchers there is no such folder; then Horovod is told to give up on ranks that do not answer
-    for `LIMIT_SECS`. It lists them in the log of rank 0.
+    Without our launchers there is no such folder. Then Horovod is told to give up after `LIMIT_SECS` on ranks that do
+    not answer; it lists them in the log of rank 0.
 
     Raises:
       LostRankError: some ranks did not start in time. (The launcher then ends those that come later.)
@@ -40,8 +40,8 @@ def await_ranks(environ: MutableMapping[str, str] = os.environ) -> None:
     arrival_file(folder, int(rank)).touch()
     while True:
         # A single listing: thousands of ranks looking up every file by name would keep a shared file system busy.
-        here = set(os.listdir(folder))
-        missing = {number for number in missing if arrival_file(folder, number).name not in here}
+        file_names = set(os.listdir(folder))
+        missing = {number for number in missing if arrival_file(folder, number).name not in file_names}
         if not missing:
             return
         if time.monotonic() > until:

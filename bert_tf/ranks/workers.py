@@ -1,7 +1,7 @@
 """What ranks exchange: the interface, and one process as its simplest case.
 
 `Workers` is the interface and its implementation for one process; `horovod_workers` has the one for several.
-All ranks must call everything here in the same order.
+All ranks must make the same calls of its methods, in the same order.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class Workers:
         return np.asarray(vector)[np.newaxis]
 
     def require_same(self, facts: Mapping[str, Any]) -> None:
-        """Raises `UserError`, the same on all ranks, if one of the facts is not the same on all of them.
+        """Raises the same `UserError` on all ranks if one of the facts differs among them.
 
         Args:
           facts: by name, for the message; only hashes of their representations are sent.
         """
         hashes = [int(hashlib.sha256(repr(fact).encode()).hexdigest()[:15], 16) for fact in facts.values()]
-        everyone = self.gather(np.array(hashes))
-        differing = np.argwhere(everyone != everyone[0])  # rows: rank, fact
+        by_rank = self.gather(np.array(hashes))
+        differing = np.argwhere(by_rank != by_rank[0])  # rows: rank, fact
         if differing.size:
             rank, fact = differing[0]
             raise UserError(
@@ -66,16 +66,16 @@ class Workers:
 
     @contextlib.contextmanager
     def expecting_all(self) -> Iterator[None]:
-        """For calls of a compiled function that contains a `mean`: raises `LostRankError` if a rank is lost there."""
+        """A context for calls of compiled functions that contain a `mean`: raises `LostRankError` if a rank is lost."""
         yield
 
     @contextlib.contextmanager
     def keep_alive(self) -> Iterator[None]:
-        """For work whose duration differs among the ranks, such as a checkpoint that only the chief saves.
+        """A context for work whose duration differs among the ranks, such as a checkpoint that only the chief saves.
 
-        It is left once all ranks have done their work. Waiting in a collective operation for longer than the stall
-        limit would end the run, because a slow rank looks like one that hangs. Here ranks wait as long as needed, and
-        a process that stands still is still noticed. The work itself must not call anything of `Workers`.
+        A rank leaves it once all ranks have done their work. Waiting in a collective operation for longer than the
+        stall limit would end the run, because a slow rank looks like one that hangs. Here ranks wait as long as needed,
+        and a process that stands still is still noticed. The work itself must not call anything of `Workers`.
 
         Raises:
           UserError: the work of another rank failed. Errors of this rank's work are raised unchanged.
