@@ -25,10 +25,10 @@ def main(argv: Sequence[str]) -> None:
     options = parser.parse_args(argv[1:])
     for run in options.runs:
         if not read_events(run) or read_config(run) is None:
-            below = sorted(str(file.parent) for file in run.glob(f"*/{METRICS}"))
-            here = f", here {' or '.join(below)}" if below else ""
+            subfolders = sorted(str(file.parent) for file in run.glob(f"*/{METRICS}"))
+            hint = f", here {' or '.join(subfolders)}" if subfolders else ""
             fault = f"it has no {METRICS} with events, or no {CONFIG}"
-            raise UserError(f"{run}: not a run folder: {fault}; name the --model_dir of a run{here}")
+            raise UserError(f"{run}: not a run folder: {fault}; name the --model_dir of a run{hint}")
     check_output(options.output, f"--output={options.output}", is_report)
     write_page(options.runs, options.output, comparing=len(options.runs) > 1)
     print(options.output)

@@ -82,12 +82,14 @@ def draw(
         return None
     if reference is not None:
         shapes.append({"x0": 0, "x1": 1, "xref": "paper", "y0": reference, "y1": reference, "line": {"dash": "dash"}})
-    if annotations and annotations[-1]["x"] > 0.6 * end:  # the last run's name would run out of the chart at its right
+    if (
+        annotations and annotations[-1]["x"] > 0.6 * end
+    ):  # the last run's name would extend beyond the right edge of the chart
         annotations[-1].update(x=end, xanchor="right")
-    named: set[str] = set()
+    legend_names: set[str] = set()
     for item in (*traces, *(shape for shape in shapes if "name" in shape)):
-        item.update(legendgroup=item["name"], showlegend=item["name"] not in named)
-        named.add(item["name"])
+        item.update(legendgroup=item["name"], showlegend=item["name"] not in legend_names)
+        legend_names.add(item["name"])
     y_axis = {"rangemode": "tozero" if from_zero else "normal", "tickformat": y_format}
     layout = {"xaxis": {"range": [0, end]}, "yaxis": y_axis, "shapes": shapes, "annotations": annotations}
     return {"data": traces, "layout": layout}
@@ -101,7 +103,7 @@ def _trace(name: str, start: int, points: Sequence[tuple[float, float]]) -> Item
 
 
 def _upright(x0: int, x1: int, y0: float, y1: float, **look: Any) -> Item:
-    """A line, or an area, between two heights of the chart."""
+    """A shape between two heights, as shares of the chart's: a vertical line, or an area if `x0` and `x1` differ."""
     return {"x0": x0, "x1": x1, "y0": y0, "y1": y1, "yref": "paper", **look}
 
 
@@ -119,13 +121,13 @@ def _add_phase(run: RunRecord, start: int, shapes: list[Item], annotations: list
 
 
 def thin_out(points: Sequence[Point], limit: int = MAX_POINTS) -> list[Point]:
-    """About `limit` points that look like all: both ends, and each bucket's lowest and highest; gaps are highest."""
+    """About `limit` points that draw the same line: both ends, and each bucket's lowest and highest, or a gap in it."""
     if len(points) <= limit:
         return list(points)
-    heights, kept = np.array([y if math.isfinite(y) else math.inf for _, y in points]), {0, len(points) - 1}
+    heights, indices = np.array([y if math.isfinite(y) else math.inf for _, y in points]), {0, len(points) - 1}
     for bucket in np.array_split(np.arange(len(points)), limit // 2 - 1):
-        kept.update((bucket[heights[bucket].argmin()], bucket[heights[bucket].argmax()]))
-    return [points[index] for index in sorted(kept)]
+        indices.update((bucket[heights[bucket].argmin()], bucket[heights[bucket].argmax()]))
+    return [points[index] for index in sorted(indices)]
 
 
 def smoothed(points: Sequence[Point]) -> list[tuple[float, float]]:
@@ -144,8 +146,8 @@ def write_value(value: float, percent: bool = False) -> str:
 def write_page(folders: Sequence[str | Path], output: str | Path, title: str = "", comparing: bool = False) -> None:
     """Writes one self-contained HTML page; an OSError leaves an existing page as it was.
 
-    `folders` are pre-training phases in order, and fine-tuning runs; missing ones are left out. `comparing` overlays
-    the runs and shows where their settings differ.
+    `folders` are those of pre-training phases in order, and of fine-tuning runs; missing ones are left out. `comparing`
+    overlays the runs and shows where their settings differ.
     """
     from plotly.offline import get_plotlyjs  # imported late, because nothing else needs it
 
@@ -162,14 +164,14 @@ def _template() -> jinja2.Template:
     functions = (differing_settings, draw, figure_name, rank_rates, state, time_shares)
     environment.globals.update({function.__name__: function for function in functions}, ln=math.log)
     formats = {"count": "{:,.0f}".format, "number": float, "value": write_value, "time": _time, "clock": _clock}
-    environment.filters.update({name: _of_number(write) for name, write in formats.items()})
+    environment.filters.update({name: _number_filter(write) for name, write in formats.items()})
     environment.filters.update(json=json.dumps, shell=shlex.quote)
     return environment.from_string(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
 
 
-def _of_number(write: Any) -> Callable[..., Any]:
+def _number_filter(write: Any) -> Callable[..., Any]:
     """A template filter that formats finite numbers with `write` and gives "" for everything else."""
-    return lambda value, **how: write(value, **how) if is_number(value) and math.isfinite(value) else ""
+    return lambda value, **options: write(value, **options) if is_number(value) and math.isfinite(value) else ""
 
 
 def _time(secs: float) -> str:
@@ -180,7 +182,7 @@ def _clock(time_unix: float) -> str:
     return f"{datetime.datetime.fromtimestamp(time_unix).astimezone():%Y-%m-%d %H:%M:%S %Z}"
 
 
-# Parts of metrics' names -> what the page calls a figure, wherever it was measured.
+# Parts of metrics' names -> what the page calls them, for training and evaluation alike.
 _FIGURES = {
     **dict.fromkeys(("masked_lm", "mlm"), "MLM"),
     **dict.fromkeys(("next_sentence", "nsp"), "NSP"),
@@ -224,7 +226,7 @@ def time_shares(run: RunRecord) -> str:
 
 
 def rank_rates(run: RunRecord) -> str:
-    """Sequences/s of the median rank and of the slowest without waiting for others, and the slowest rank's host."""
+    """Sequences/s of the median and of the slowest rank, without their waiting for others, and the slowest's host."""
     reports = [event for event in run.events["train"] if "slowest_rank" in event]
     if not reports:
         return ""

@@ -18,7 +18,7 @@ Point = tuple[int, float]  # update, value
 
 # Prefixes of an evaluation's fields that are not scores.
 _NOT_SCORES = ("update", "time_unix", "global_step", "throughput", "latency", "evaluation_secs")
-# Fields of config.json that are not settings, or follow from one.
+# Fields of config.json that are not settings, or follow from settings.
 _NOT_SETTINGS = (
     "command counts dllog_path evaluation_data first_file input_files manifest_sha256 model_dir planned sources".split()
 )
@@ -26,7 +26,7 @@ _NOT_SETTINGS = (
 
 @dataclasses.dataclass
 class RunRecord:
-    """One run folder: its configuration, and the history that led to its present state.
+    """One run folder: its configuration, and the events that led to its present state.
 
     Updates that were logged but lost, because the run was resumed from an earlier checkpoint, are left out.
     """
@@ -106,11 +106,11 @@ def read_runs(folders: Iterable[str | Path]) -> list[RunRecord]:
     for run in runs:
         name = run.folder.resolve().name.replace("_", " ").capitalize().replace("Squad", "SQuAD")
         run.label = f"{name}, {run.origin}" if run.task == "answering" else name
-    num_of_label = collections.Counter(run.label for run in runs)
-    alike = [run for run in runs if num_of_label[run.label] > 1]
-    above = os.path.commonpath([run.folder.resolve() for run in alike]) if alike else ""
-    for run in alike:
-        run.label += f" ({os.path.relpath(run.folder.resolve(), above)})"
+    label_counts = collections.Counter(run.label for run in runs)
+    ambiguous = [run for run in runs if label_counts[run.label] > 1]
+    common_folder = os.path.commonpath([run.folder.resolve() for run in ambiguous]) if ambiguous else ""
+    for run in ambiguous:
+        run.label += f" ({os.path.relpath(run.folder.resolve(), common_folder)})"
     return runs
 
 
@@ -123,7 +123,7 @@ def differing_settings(runs: Sequence[RunRecord]) -> dict[str, list[Any]]:
 
 
 def _flatten(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The settings in all sections, each under its own name, without that of the section."""
+    """The settings in all sections, by name, without the names of the sections."""
     for name, value in config.items():
         if name not in _NOT_SETTINGS and value is not None:
             yield from _flatten(value) if isinstance(value, Mapping) else [(name, value)]
@@ -131,13 +131,13 @@ def _flatten(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def read_run(folder: str | Path) -> RunRecord:
     """Reads a run folder; files may be missing and lines incomplete."""
-    events, kept = read_events(folder), collections.defaultdict[str, list[Event]](list)
+    events, by_kind = read_events(folder), collections.defaultdict[str, list[Event]](list)
     for event in events:
         if event["event"] == "start":
-            kept["end"] = []
-            for kind in ("train", "evaluation"):
-                kept[kind] = [past for past in kept[kind] if past["update"] <= event["update"]]
-        kept[event["event"]].append(event)
+            by_kind["end"] = []
+            for kind in ("train", "evaluation"):  # drops updates that the start did not resume
+                by_kind[kind] = [past for past in by_kind[kind] if past["update"] <= event["update"]]
+        by_kind[event["event"]].append(event)
     times = [event["time_unix"] for event in events]
     wall_secs = sum(max(0.0, after - before) for before, after in zip(times, times[1:]))
-    return RunRecord(Path(folder), read_config(Path(folder)) or {}, kept, times[-1] if times else None, wall_secs)
+    return RunRecord(Path(folder), read_config(Path(folder)) or {}, by_kind, times[-1] if times else None, wall_secs)
