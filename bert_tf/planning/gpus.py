@@ -1,7 +1,7 @@
 """Predicts, without measuring, how long a GPU takes for a micro-batch and for an update of the weights.
 
-The constants are from what was measured on one H200 in bf16 (benchmarks/results/records/gpu_h200.md), within 10 % of
-which a test requires the predictions to be. Other cards are scaled by their data sheets: none has been measured.
+The constants come from measurements on one H200 in bf16 (benchmarks/results/records/gpu_h200.md); a test requires the
+predictions to be within 10 % of these. Other cards are scaled by their data sheets: none has been measured.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from bert_tf.memory.plan import Workload
 from bert_tf.run.gpus import GPUS, Card, flops_per_row
 from bert_tf.settings.declaration import Setting
 
-# The shares of a GPU's peaks that are reached. Matmuls on tensor cores: 728 of 989 TFLOP/s with 4 layers, a tenth less
+# Shares of a GPU's peaks that kernels reach. Matmuls on tensor cores: 728 of 989 TFLOP/s with 4 layers, a tenth less
 # with 24, under whose load the clock falls. On ordinary cores: not measured. Kernels that stream memory: 134 MB in 35
 # us, LayerNorm of 16,384 x 1,024.
 TENSOR_CORE_SHARE, CORE_SHARE, MEMORY_SHARE = 0.66, 0.83, 0.80
-# Of a launch that computes little, with the gap before it: LAMB of 4 layers takes 2.5 ms.
+# Time of a kernel launch that computes little, with the gap before it: LAMB of 4 layers takes 2.5 ms.
 LAUNCH_SECS = 4e-6
-# Kernel launches: of a micro-batch, in addition of each of its layers (390 with 4 layers), and of LAMB per layer.
+# Kernel launches: per micro-batch, additionally per layer of it (390 with 4 layers), and per layer of LAMB.
 LAUNCHES, LAYER_LAUNCHES, LAMB_LAYER_LAUNCHES = 40, 82, 78
 # Bytes that LAMB moves per parameter.
 LAMB_BYTES = 56
@@ -36,7 +36,7 @@ class _OutsideMatmuls(NamedTuple):
     score_bytes: float  # per element of B*N*S*S
     row_flops: float  # float32 arithmetic per element of B*S*H
     score_flops: float  # the same per element of B*N*S*S
-    slowness: float = 1.0  # how many times longer it takes than this says
+    slowness: float = 1.0  # factor by which the measured time exceeds the computed one
 
 
 # Kernels of our own. GELU and LayerNorm take 0.156 and 0.198 ms of a layer of 16,384 x 1,024, as 81 bytes do; the rest
@@ -57,26 +57,26 @@ class Gpu:
     memory: float  # bytes
     bandwidth: float  # of its memory, bytes/s
     link: float  # to the other GPUs of its machine, bytes/s in one direction
-    has_bf16: bool = False  # as cards from compute capability 8.0 on, which run kernels of our own in 16 bit
+    has_bf16: bool = False  # from compute capability 8.0 on; such cards run our own kernels in 16 bit
 
     def micro_batch_secs(self, work: Workload) -> float:
         """Seconds for the forward and backward pass of one micro-batch."""
         config = work.bert_config
-        # The last layer computes some positions only, but keys and values, a sixth of its matmuls, at all of them.
+        # The last layer computes only some positions, but its keys and values, a sixth of its matmuls, for all.
         num_layers = config.num_hidden_layers - (1 - work.last_layer_share) * 5 / 6
         elements = work.micro_batch_size * work.sequence_length * num_layers * config.hidden_size
         scores = elements / config.head_size * work.sequence_length
         has_own_kernels = self.has_bf16 and work.compute_bytes == 2
-        outside = _OWN_KERNELS if has_own_kernels else _XLA_KERNELS[work.compute_bytes]
+        costs = _OWN_KERNELS if has_own_kernels else _XLA_KERNELS[work.compute_bytes]
         flops = work.micro_batch_size * flops_per_row(work)
         flops *= num_layers / config.num_hidden_layers
         share = CORE_SHARE if self.precision == "fp32" else TENSOR_CORE_SHARE
         outside_secs = (
-            (elements * outside.row_bytes + scores * outside.score_bytes) / (MEMORY_SHARE * self.bandwidth)
-            + (elements * outside.row_flops + scores * outside.score_flops) / (self.fp32_tflops * 1e12)
+            (elements * costs.row_bytes + scores * costs.score_bytes) / (MEMORY_SHARE * self.bandwidth)
+            + (elements * costs.row_flops + scores * costs.score_flops) / (self.fp32_tflops * 1e12)
             + (LAUNCHES + LAYER_LAUNCHES * config.num_hidden_layers) * LAUNCH_SECS
         )
-        return flops / (share * self.tflops * 1e12) + outside.slowness * outside_secs
+        return flops / (share * self.tflops * 1e12) + costs.slowness * outside_secs
 
     def optimizer_secs(self, work: Workload) -> float:
         """Seconds for LAMB with gradient clipping, once per update."""
@@ -85,39 +85,39 @@ class Gpu:
 
 
 KNOWN = {name: (kind.tflops, card) for kind in GPUS for name, card in kind.cards.items()}
-# A rate, memory or price that makes sense; beyond it sums may become infinite.
+# The range of rates, memory sizes and prices; beyond it sums may become infinite.
 SENSIBLE = Setting("", "float", None, at_least=1e-3, at_most=1e6)
 _FIELDS = "TFLOPS,FP32_TFLOPS,MEMORY_GIB,MEMORY_GB_PER_SEC,LINK_GB_PER_SEC"
 
 
-def _of_data_sheet(precision: str, tflops: Mapping[str, float], card: Card) -> Gpu:
+def _make_gpu(precision: str, tflops: Mapping[str, float], card: Card) -> Gpu:
     peaks = tflops[precision], tflops["fp32"]
     return Gpu(precision, *peaks, card.memory_gib * GIB, card.bandwidth, card.link, "bf16" in tflops)
 
 
 def recognise(device_name: str, memory: float, precision: str) -> Gpu | None:
-    """The GPU that the driver calls so; of two cards of a kind, that with about so many bytes of memory.
+    """The GPU with this name from the driver; of two cards of a kind, the one closest to `memory` bytes.
 
-    None if its data sheet is not known here, or it has no such precision.
+    None if its data sheet is not in `GPUS`, or if it does not have the precision.
     """
     kind = next((kind for kind in GPUS if re.search(kind.driver_pattern, device_name)), None)
     if kind is None or not kind.cards or precision not in kind.tflops:
         return None
     card = min(kind.cards.values(), key=lambda card: abs(card.memory_gib * GIB - memory))
-    return _of_data_sheet(precision, kind.tflops, card)
+    return _make_gpu(precision, kind.tflops, card)
 
 
 def find_gpu(text: str, precision: str) -> Gpu:
-    """A GPU by its name in `KNOWN`, or from the five numbers of its data sheet.
+    """The GPU that `text` describes: by its name in `KNOWN`, or by five numbers of its data sheet.
 
     Raises:
-      UserError: it is neither, or has no such precision.
+      UserError: `text` is neither, or the GPU does not have the precision.
     """
     if text.lower() in KNOWN:
         peaks, card = KNOWN[text.lower()]
         if precision not in peaks:
             raise UserError(f"--precision={precision}: {text} has no such arithmetic; choose fp16 or fp32")
-        return _of_data_sheet(precision, peaks, card)
+        return _make_gpu(precision, peaks, card)
     try:
         tflops, fp32, memory, bandwidth, link = map(SENSIBLE.parse, text.split(","))
     except ValueError:

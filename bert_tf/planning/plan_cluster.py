@@ -22,7 +22,7 @@ from bert_tf.settings.training import MAX_GLOBAL_BATCH, MAX_RANKS, PRECISIONS
 
 
 def _pair(declared: Setting) -> Callable[[str], list[Any]]:
-    """A parser for PHASE1,PHASE2; `auto` becomes None."""
+    """A parser of texts VALUE1,VALUE2, a value for each phase; `auto` becomes None."""
     parse = argument_type(declared)
 
     def check(text: str) -> list[Any]:
@@ -82,7 +82,7 @@ def as_table(plan: RecipeTime, price: float | None) -> list[str]:
 
 
 def _column(number: int, time: PhaseTime, cluster: Cluster) -> dict[str, str]:
-    """What is said of a phase, by the names of the rows."""
+    """The texts in the table's column of a phase, by the names of the rows."""
     work, phase, secs = time.work, time.phase, time.update.total
     parts = dataclasses.asdict(time.update)
     reached = time.sequences_per_sec * flops_per_row(work) / (cluster.num_gpus * cluster.gpu.tflops * 1e12)

@@ -2,7 +2,7 @@
 
 This follows the code (`training.step`): the gradients of all micro-batches are summed, then all-reduced once, in flat
 buckets one after the other, while nothing is computed. Three constants are fitted, and three are assumed; all others
-are from data sheets or measured (computing: `gpus`). docs/clusters.md compares predictions with published figures.
+are from data sheets or measured (see also `gpus`). docs/clusters.md compares predictions with published figures.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bert_tf.planning.gpus import Gpu
 WAITING_SHARE, HOST_SECS = 0.05, 0.03
 # Fitted to the times that NVIDIA published for whole trainings: a phase's start, compilation and evaluation.
 START_SECS = 450.0
-# Assumed, as the published rates hardly depend on them: the share of a link that NCCL reaches, and a message's latency.
+# Assumed, as published rates hardly depend on them: the share of a link that NCCL reaches, and a message's latency.
 LINK_SHARE, LATENCY_SECS = 0.8, 1e-5
 # Also assumed: how fast weights, m and v are copied to the host while updates wait (PCIe 3, ordinary memory).
 SAVE_BYTES_PER_SEC = 5e9
@@ -143,7 +143,7 @@ class RecipeTime:
         return self.hours * self.cluster.num_gpus
 
 
-Pair = Sequence[Any]  # what a user chooses for each phase; None: what follows from the rest
+Pair = Sequence[Any]  # a user's choice for each phase; None: it is derived
 
 
 def plan_recipe(
@@ -168,7 +168,7 @@ def plan_recipe(
     """
     default = Typed(LAMB, [])
     original, ranks, precision = make_phases(default), cluster.num_gpus, cluster.gpu.precision
-    batches = [given or phase.global_batch_size for given, phase in zip(global_batches, original)]
+    batches = [batch or phase.global_batch_size for batch, phase in zip(global_batches, original)]
     if any(batch % ranks for batch in batches):
         near = ",".join(str(max(1, round(batch / ranks)) * ranks) for batch in batches)
         rule = f"must be multiples of {ranks}, the number of GPUs, as --global_batch={near} are"
@@ -189,13 +189,13 @@ def plan_recipe(
         )
         works.append(_with_micro_batch(work, cluster.gpu.memory, batch // ranks, micro_batch))
         size = works[-1].micro_batch_size
-        of_phase = {
+        phase_arguments = {
             "train_batch_size": f"{size}",
             "learning_rate": f"{phase.learning_rate * phase.num_ranks / ranks:.4g}",
             "warmup_steps": f"{round(phase.warmup_steps * phase.global_batch_size / batch)}",
             "num_accumulation_steps": f"{batch // ranks // size}",
         }
-        typed.update({default.name_of(name, phase.ending): text for name, text in of_phase.items()})
+        typed.update({default.name_of(name, phase.ending): text for name, text in phase_arguments.items()})
     times = []
     for phase, work, rate in zip(make_phases(Typed(LAMB, list(typed.values()))), works, rates):
         update = update_time(cluster, work, phase.num_accumulation_steps, rate=rate, gradient_bytes=gradient_bytes)
@@ -204,11 +204,11 @@ def plan_recipe(
 
 
 def _with_micro_batch(work: Workload, memory: float, num_rows: int, micro_batch_size: int | None) -> Workload:
-    """The work with this micro-batch; None: with the largest one that fits and divides a rank's sequences."""
+    """The work with this micro-batch, or, for None, with the largest one that fits and divides a rank's sequences."""
     size = micro_batch_size or largest_micro_batch(work, memory, num_rows)
     work = dataclasses.replace(work, micro_batch_size=size)
     if num_rows % size or not fits(work, memory):
         rule = f"divide the {num_rows} sequences of a GPU, and fit into {memory / GIB:g} GiB"
-        ways = "take another --micro_batch, a smaller model, another precision, or a larger GPU"
-        raise UserError(f"a micro-batch of {size} at length {work.sequence_length} must {rule}: {ways}")
+        remedy = "take another --micro_batch, a smaller model, another precision, or a larger GPU"
+        raise UserError(f"a micro-batch of {size} at length {work.sequence_length} must {rule}: {remedy}")
     return work
