@@ -1,4 +1,4 @@
-"""What an examination yields, and how it runs other programs: with a time limit, and saying why one failed."""
+"""What an examination yields, and how it runs other programs: with a time limit, and with the reason of a failure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OK, WARNING, PROBLEM = "OK", "warning", "problem"
 
 
 class Finding(NamedTuple):
-    """What an examination has found."""
+    """One result of an examination."""
 
     state: str
     message: str  # if the state is not OK, also what to do
@@ -28,13 +28,16 @@ class Finding(NamedTuple):
 Findings = Iterator[Finding]
 
 
-def judge(is_fine: bool, fact: str, otherwise: str, state: str = PROBLEM) -> Finding:
-    """OK with the fact alone, or `state` and also what to do."""
-    return Finding(OK, fact) if is_fine else Finding(state, f"{fact}; {otherwise}")
+def judge(is_fine: bool, fact: str, remedy: str, state: str = PROBLEM) -> Finding:
+    """OK with the fact alone if `is_fine`, else `state` with the fact and what to do."""
+    return Finding(OK, fact) if is_fine else Finding(state, f"{fact}; {remedy}")
 
 
 def problems(check: Callable[..., object], *arguments: Any) -> list[Finding]:
-    """What a check refuses, as `base.machine`'s do; what is missing may be otherwise for the real run."""
+    """The finding if a check, such as those of `base.machine`, raises an error; else none.
+
+    For something missing it is only a warning, because the machine of the real run may have it.
+    """
     try:
         check(*arguments)
     except UserError as error:
@@ -43,7 +46,7 @@ def problems(check: Callable[..., object], *arguments: Any) -> list[Finding]:
 
 
 def whole(findings: Findings) -> Findings:
-    """The findings of an examination, and as the last one the error of the user that has ended it."""
+    """The findings of an examination; an error that is the user's to mend becomes the last finding."""
     try:
         yield from findings
     except Exception as raised:
@@ -53,7 +56,7 @@ def whole(findings: Findings) -> Findings:
 
 
 def ask(command: Sequence[str], limit_secs: float, fault: str, remedy: str, **variables: str) -> tuple[str, str]:
-    """What a program prints to its two outputs, with `variables` in its environment.
+    """What a program prints to stdout and to stderr, with `variables` in its environment.
 
     Raises:
       UserError: it ended with another code than 0, or not within `limit_secs`; the message is `fault`, why, `remedy`.
@@ -80,6 +83,6 @@ def ask(command: Sequence[str], limit_secs: float, fault: str, remedy: str, **va
 
 
 def ask_python(code: str, remedy: str) -> tuple[str, str]:
-    """What Python code prints that may import TensorFlow, which takes minutes on a slow network drive; see `ask`."""
+    """What Python code prints, as `ask`; it may import TensorFlow, which takes minutes on a slow network drive."""
     check_temporary_folder()
     return ask([sys.executable, "-c", code], 300.0, "it cannot be imported", remedy, TF_CPP_MIN_LOG_LEVEL="0")

@@ -28,7 +28,7 @@ def examine_gpus() -> Findings:
         yield _explain_no_gpus()
         return
     for number, (total, used, driver, name) in enumerate(rows):
-        # A GPU that shares the machine's memory has no numbers.
+        # For a GPU that shares the machine's memory, nvidia-smi prints no numbers.
         total_gib, used_gib = (int(text) / 1024 if text.isdecimal() else 0.0 for text in (total, used))
         fact = f"{number}: {name}, {total_gib:.1f} GiB, of which processes hold {used_gib:.1f}, driver {driver}"
         remedy = "nvidia-smi names them, and CUDA_VISIBLE_DEVICES chooses another GPU"
@@ -52,7 +52,7 @@ def _explain_no_gpus() -> Finding:
 
 
 def examine_shared_memory() -> Findings:
-    """Examines /dev/shm, through which NCCL and MPI pass data between the ranks of a machine; macOS has no such."""
+    """Examines /dev/shm, through which NCCL and MPI pass data between the ranks of a machine; macOS has none."""
     if sys.platform == "darwin":
         return
     size = shutil.disk_usage(SHM).total / GIB if SHM.is_dir() else 0.0
@@ -93,14 +93,14 @@ class Folder(NamedTuple):
 
 
 def find_folder(name: str, *variables: str) -> Folder:
-    """The folder that the first of the variables that is set names, or the checkout's of this name."""
+    """The folder that the first variable that is set names, else the folder `name` of the checkout."""
     variable = next(filter(os.environ.get, variables), variables[0])
-    named = expand_home(os.environ.get(variable, ""))
-    return Folder(Path(os.path.abspath(named or (checkout() or Path()) / name)), variable)
+    path = expand_home(os.environ.get(variable, ""))
+    return Folder(Path(os.path.abspath(path or (checkout() or Path()) / name)), variable)
 
 
 def examine_file_system(folder: Folder) -> Findings:
-    """Examines that folders can be written, replaced by a rename, and locked."""
+    """Examines whether files below the folder can be written, replaced by a rename, and locked."""
     check_folder(folder.path, f"{folder.variable}={folder.path}")
     try:
         with tempfile.TemporaryDirectory(prefix=".doctor-", dir=folder.existing) as scratch:
@@ -121,7 +121,7 @@ def examine_file_system(folder: Folder) -> Findings:
 
 
 def examine_data(folder: Folder) -> Findings:
-    """Lists what is prepared; without anything, compares the free space with what Wikipedia needs."""
+    """Lists the prepared datasets; if there are none, compares the free space with what Wikipedia needs."""
     complete, unfinished = find_data(folder.path)
     for item in complete:
         yield Finding(OK, f"{item.dataset} as {item.data_format} ({item.shown_lengths})")
@@ -139,7 +139,7 @@ def examine_room_for_results(folder: Folder) -> Findings:
 
 
 def _judge_room(folder: Folder, num_bytes: int, needs: str) -> Finding:
-    """Whether there is room for so many bytes; small models and texts still work with a GB."""
+    """Whether there is room for `num_bytes`; a problem only below 1 GB, with which small models still work."""
     free = shutil.disk_usage(folder.existing).free
     fact, remedy = f"{free / GB:.1f} GB free at {folder.path}; {needs}", f"{folder.variable}= names another disk"
     return judge(free >= num_bytes, fact, remedy, WARNING if free >= GB else PROBLEM)

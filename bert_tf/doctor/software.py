@@ -60,14 +60,14 @@ def examine_tensorflow() -> Findings:
 
 
 def _start() -> Start:
-    """What is checked for: the ranks of HOSTS, else two, where LAUNCHER allows them; on the CPU."""
-    num_named = sum(Start(1, 0, os.environ).hosts.values())
-    return Start(num_named or (1 if os.environ.get("LAUNCHER") == "none" else 2), 0, os.environ)
+    """The start to check: with the ranks that HOSTS names, else two (one if LAUNCHER=none); on the CPU."""
+    num_ranks = sum(Start(1, 0, os.environ).hosts.values())
+    return Start(num_ranks or (1 if os.environ.get("LAUNCHER") == "none" else 2), 0, os.environ)
 
 
 def examine_horovod() -> Findings:
     """Examines Horovod, with a sum over two ranks by each library that it was built with."""
-    # What is missing is no problem yet: one rank works without it.
+    # A missing Horovod is only a warning: one rank works without it.
     refused = problems(_start().check_horovod)
     yield from refused
     if not is_installed("horovod") or any(finding.state == PROBLEM for finding in refused):
