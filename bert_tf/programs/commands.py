@@ -10,13 +10,13 @@ from bert_tf.base.errors import require_modules
 
 
 def _run(module: str, *packages: str) -> None:
-    """Runs a module of the package as the program; `packages`: what it cannot start without."""
+    """Runs a module as the main program; `packages` are those that it cannot start without."""
     require_modules(*packages)
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def _launch(recipe: str) -> None:
-    """Runs a launcher, with the arguments that were typed."""
+    """Runs a launcher with the command line's arguments."""
     sys.argv.insert(1, recipe)
     _run("bert_tf.launch")
 

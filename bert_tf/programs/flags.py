@@ -12,8 +12,8 @@ from bert_tf.base.command_line import CommandParser, nearest
 from bert_tf.base.errors import UserError
 from bert_tf.settings.declaration import Setting, argument_type, settings_of
 
-# What NVIDIA's programs have, and what to do here.
-_ELSEWHERE = {
+# Flags of NVIDIA's programs -> what to do here.
+_FOREIGN_FLAGS = {
     "--amp": "it is called --precision=fp16 here",
     "--horovod": "it is called --use_horovod here",
     "--use_xla": "it is called --enable_xla here",
@@ -28,7 +28,7 @@ _ALIASES = dict.fromkeys(("--use_fp16", "--use_fp16=true"), "--precision=fp16")
 
 
 def add_option(parser: argparse.ArgumentParser, option: Setting) -> None:
-    """``--name=value``; for a switch ``--name`` and ``--noname``, too."""
+    """Adds ``--name=value``, and for a switch ``--name`` and ``--noname``."""
     is_switch = option.kind == "bool"
     bare = True if is_switch else option.bare
     rule = f" ({option.rule})" if option.kind in ("int", "float") else ""
@@ -49,10 +49,10 @@ def add_option(parser: argparse.ArgumentParser, option: Setting) -> None:
 def parse_options(
     program: str, about: str | None, options: Iterable[Setting], arguments: Sequence[str]
 ) -> dict[str, Any]:
-    """What the arguments give, by the options' names. Raises `UserError` if one is invalid or unknown."""
+    """The values that the arguments give, by option. Raises `UserError` if an argument is invalid or unknown."""
     parser = CommandParser(program, about)
     parser.usage = f"{program} [--option=value ...]"
-    parser.argument_default = argparse.SUPPRESS  # so that what is given can be told
+    parser.argument_default = argparse.SUPPRESS  # so that only options that are given have a value
     names = []
     for option in options:
         add_option(parser, option)
@@ -60,20 +60,20 @@ def parse_options(
     for argument in arguments:
         if argument.endswith("=--"):  # argparse would take -- as the end of the options
             parser.error(f"{argument}: -- is not a value")
-    given, unknown = parser.parse_known_args([_ALIASES.get(argument, argument) for argument in arguments])
+    values, unknown = parser.parse_known_args([_ALIASES.get(argument, argument) for argument in arguments])
     if unknown:
         word = unknown[0].partition("=")[0]
-        if word in _ELSEWHERE:
-            parser.error(f"{word}: {_ELSEWHERE[word]}")
+        if word in _FOREIGN_FLAGS:
+            parser.error(f"{word}: {_FOREIGN_FLAGS[word]}")
         parser.error(f"unknown argument {word}{nearest(word, names)}")
-    return vars(given)
+    return vars(values)
 
 
 def parse_flags(argv: Sequence[str], about: str | None, *classes: type) -> SimpleNamespace:
     """The flags that the classes declare, by name, with the values that `argv` gives or their defaults."""
     declared = [each for each in settings_of(*classes) if each.is_flag]
     defaults = {each.name: None if each.is_required else each.default for each in declared}
-    program = f"run_{Path(argv[0]).name}"  # which starts this module
+    program = f"run_{Path(argv[0]).name}"  # the script that starts this module
     return SimpleNamespace(**{**defaults, **parse_options(program, about, declared, argv[1:])})
 
 

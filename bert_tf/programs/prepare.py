@@ -47,22 +47,22 @@ ACTIONS = {
 DATASETS = (*registry.DATASETS, "wikicorpus_<code>", "all")
 # Without --dataset these actions read all datasets.
 OF_ALL_DATASETS = ("status", "verify")
-_OF_ALL_ACTIONS = ("action", "dataset")
+_ALWAYS_READ = ("action", "dataset")
 
 
 def _refuse_unused(given: Sequence[str], options: PreparationOptions) -> None:
     """Raises: UserError if an option was given that the action or dataset does not read."""
-    of_all = [*_OF_ALL_ACTIONS, *options_of_action("all")]
+    always_read = [*_ALWAYS_READ, *options_of_action("all")]
     readers = [("action", {action: options_of_action(action) for action in ACTIONS})]
     if options.action in ("download", "text_formatting"):
-        every = dict.fromkeys((*registry.DATASETS, options.dataset))
-        readers.append(("dataset", {name: registry.formatting_options(name) for name in every}))
+        datasets = dict.fromkeys((*registry.DATASETS, options.dataset))
+        readers.append(("dataset", {name: registry.formatting_options(name) for name in datasets}))
     for kind, read_by in readers:
         chosen = getattr(options, kind)
         for name in given:
-            if name not in (*of_all, *read_by[chosen]):
-                others = [other for other, names in read_by.items() if name in names]
-                raise UserError(f"--{name} has no effect on --{kind}={chosen}, only on {', '.join(others)}")
+            if name not in (*always_read, *read_by[chosen]):
+                possible = [value for value, names in read_by.items() if name in names]
+                raise UserError(f"--{name} has no effect on --{kind}={chosen}, only on {', '.join(possible)}")
     if options.action == "verify" and "vocab_file" in given and not options.repair:
         raise UserError("--vocab_file has no effect on --action=verify without --repair")
 
@@ -78,7 +78,7 @@ def parse(arguments: Sequence[str]) -> PreparationOptions:
         raise UserError(f"--dataset={dataset}: must be one of {', '.join(DATASETS)}{nearest(dataset, DATASETS)}")
     derived = {"dataset": dataset, "input_paths": tuple(split_paths(files)) if files else ()}
     options = PreparationOptions(**{"n_processes": count_cores(), **given, **derived})
-    # Not required by argparse, which would report this instead of a mistyped option.
+    # Checked here and not by argparse, which would report this instead of a mistyped option.
     if not options.action:
         raise UserError(f"--action is missing: one of {', '.join(ACTIONS)}; see --help")
     if not options.dataset and options.action not in OF_ALL_DATASETS:
@@ -87,15 +87,15 @@ def parse(arguments: Sequence[str]) -> PreparationOptions:
         raise UserError(f"--dataset=all is for --action=download, not for {options.action}; see --help")
     is_formatted = options.action == "text_formatting" and registry.dataset_named(options.dataset).is_formatted
     if options.dataset and options.action in stages.STAGES and options.action != "download" and not is_formatted:
-        registry.corpora_of(options.dataset)  # which refuses what is not for pre-training
+        registry.corpora_of(options.dataset)  # refuses datasets that are not for pre-training
     _refuse_unused(list(given), options)
     return options
 
 
 def _working_dir() -> Path:
     """The working directory. Raises: UserError if a part of its path is not a folder."""
-    named = expand_home(os.environ.get("BERT_PREP_WORKING_DIR", ""))
-    folder = Path(named or (checkout() or Path()) / "data").absolute()
+    path = expand_home(os.environ.get("BERT_PREP_WORKING_DIR", ""))
+    folder = Path(path or (checkout() or Path()) / "data").absolute()
     check_folder(folder, f"BERT_PREP_WORKING_DIR={folder}", writes=False)
     return folder
 

@@ -10,7 +10,7 @@ from bert_tf.programs.tasks import define_program
 
 
 def _replay(flags: SimpleNamespace) -> bool:
-    """Replays an update if that is asked for."""
+    """Replays an update if --replay_update asks for it; returns whether it did."""
     if flags.replay_update is None:
         return False
     if not flags.model_dir or flags.use_horovod:

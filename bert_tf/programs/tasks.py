@@ -24,8 +24,8 @@ def define_program(
     """The program of a task of `tasks.task`: a main function, which returns the exit code.
 
     Args:
-      about: what --help says.
-      before: is called with the flags before the job begins, and returns whether it has done what was asked for.
+      about: the description that --help prints.
+      before: called with the flags before the job begins; returns whether nothing else is to be done.
     """
 
     @exit_on_user_error
@@ -47,7 +47,7 @@ def define_program(
 
 
 def _settings(task_name: str, flags: SimpleNamespace) -> tuple[type[Task], Any, Any]:
-    """The task's class, and its settings of both kinds."""
+    """The task's class, its config and its options."""
     task_class = find_task_class(task_name)
     config_class, options_class = task_class.settings
     return task_class, pick(config_class, flags), pick(options_class, flags)
