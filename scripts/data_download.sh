@@ -7,8 +7,8 @@
 #   squad        the questions, versions 1.1 and 2.0
 #   glue         the nine sentence tasks
 #   pretrained   Google's weights and vocabularies
-#   biobert      these; BC5CDR's entities and ChemProt's relations, ready for scripts/biobert; and PubMed's abstracts,
-#                prepared with the uncased and the cased vocabulary of BERT-Base
+#   biobert      pretrained; BC5CDR's entities and ChemProt's relations, ready for scripts/biobert; and PubMed's
+#                abstracts, prepared with the uncased and the cased vocabulary of BERT-Base
 #   all          (default) the first three, then data/create_datasets_from_start.sh, which downloads and
 #                prepares Wikipedia, and with wiki_books the books in download/bookscorpus
 #

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Tries the first NVIDIA GPU of this machine, in ten minutes after the set-up: what the doctor says, whether two starts
 # end with the same bits, the most telling tests, sequences/s of BERT-Large and BERT-Base beside PyTorch's and what was
-# predicted, and memory beside the plan. What else there is to try follows as the time allows.
+# predicted, and memory beside the plan. Further checks follow as the time allows.
 #
 #   bash scripts/first_gpu.sh [options]
 #
-#   --budget_minutes N   instead of 10; the same command goes on where the time was over
+#   --budget_minutes N   instead of 10; the same command resumes where the time ran out
 #   --peer_python FILE   a Python with PyTorch and transformers, for the rows beside ours
 #   --rehearse           the same on the CPU, with a tiny model: no figure then says anything about a GPU
 #   --output FOLDER      instead of results/first_gpu: the page report.md, all figures in rows.jsonl, and logs
@@ -16,7 +16,7 @@ cd "$scripts/.."
 # shellcheck source=scripts/paths.sh
 source scripts/paths.sh
 
-check() { # what was typed, before the set-up, which takes minutes
+check() { # <options>; checks them before the set-up, which takes minutes
   while (($#)); do
     case $1 in
       -h | --help) exec bash scripts/python.sh -m benchmarks gpu --help ;;

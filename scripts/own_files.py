@@ -1,4 +1,4 @@
-"""What quickstart.sh asks of a user's own files.
+"""Examines and prepares a user's own files for quickstart.sh.
 
 python scripts/own_files.py --corpus PATH             prints bookscorpus or custom: how PATH is read
 python scripts/own_files.py --parts FORMATTED OUTPUT  cuts the documents of formatted text, if they are few
@@ -31,23 +31,23 @@ HELD_OUT_EVERY = 5
 
 
 def dataset_of(path: Path) -> str:
-    """Text with a book in it, or a folder of few files (each a document in either case), is read as books."""
+    """The dataset to read a path as: "bookscorpus" for few files or books, each one document; else "custom"."""
     files = [path] if path.is_file() else find_text_files(path)
     return "bookscorpus" if 1 < len(files) < FEW or any(map(is_book, files)) else "custom"
 
 
 def parts(document: str, num_characters: int) -> Iterator[str]:
     """Groups of paragraphs (of sentences, in longer paragraphs) of at least `num_characters`, except the last."""
-    held, size, split = [], 0, get_splitter("rules")
+    pieces, size, split = [], 0, get_splitter("rules")
     for paragraph in document.split(PARAGRAPH_SEPARATOR):
         for piece in [paragraph] if len(paragraph) < num_characters else split(paragraph):
-            held.append(piece)
+            pieces.append(piece)
             size += len(piece)
             if size >= num_characters:
-                yield PARAGRAPH_SEPARATOR.join(held)
-                held, size = [], 0
-    if held:
-        yield PARAGRAPH_SEPARATOR.join(held)
+                yield PARAGRAPH_SEPARATOR.join(pieces)
+                pieces, size = [], 0
+    if pieces:
+        yield PARAGRAPH_SEPARATOR.join(pieces)
 
 
 def cut_few(formatted: Path, output: Path) -> None:
@@ -71,8 +71,8 @@ def cut_few(formatted: Path, output: Path) -> None:
 
 
 def split(articles: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """The articles for training and for the scores: one paragraph in five is held out with all its questions."""
-    halves: dict[str, list[dict[str, Any]]] = {"train": [], "dev": []}
+    """The articles in "train" and "dev": one paragraph in five is held out for "dev" with all its questions."""
+    splits: dict[str, list[dict[str, Any]]] = {"train": [], "dev": []}
     number = 0
     for article in articles:
         paragraphs: dict[str, list[Any]] = {"train": [], "dev": []}
@@ -81,10 +81,10 @@ def split(articles: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]
             paragraphs["dev" if number % HELD_OUT_EVERY == 0 else "train"].append(paragraph)
         for name, chosen in paragraphs.items():
             if chosen:
-                halves[name].append({**article, "paragraphs": chosen})
-    if not halves["dev"]:
+                splits[name].append({**article, "paragraphs": chosen})
+    if not splits["dev"]:
         raise UserError(f"{number} paragraph(s) are too few to hold one in {HELD_OUT_EVERY} out for the scores")
-    return halves
+    return splits
 
 
 def split_questions(file: Path, folder: Path) -> None:

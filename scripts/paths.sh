@@ -1,12 +1,12 @@
 # shellcheck shell=bash
-# What other scripts source.
+# Functions that other scripts source.
 
-fail() { # what was typed
+fail() { # <message>; for mistakes in what the user typed
   echo "error: $*" >&2
   exit 2
 }
 
-# A path that may not be there yet, from the root on and without links to folders. (macOS has no realpath -m.)
+# absolute <path>: prints it from the root on, without links to folders; it need not exist. (macOS has no realpath -m.)
 absolute() {
   local path=$1 folder
   [[ "$path" == /* ]] || path=$PWD/$path

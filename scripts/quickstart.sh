@@ -133,7 +133,7 @@ case $corpus in
     prep --action download --dataset sample
     prep --action text_formatting --dataset sample
     ;;
-  *.xml | *.xml.bz2 | *.xml-p[0-9]*p[0-9]*) # the last: a part of a published one
+  *.xml | *.xml.bz2 | *.xml-p[0-9]*p[0-9]*) # the last: a part of a published dump
     dataset=wikicorpus_en
     suffix=${corpus#"${corpus%.xml*}"}
     mkdir -p "$BERT_PREP_WORKING_DIR/download/wikicorpus_en"

@@ -11,8 +11,8 @@
 # 2.20 chooses another for this .venv, with a Python that it runs on (docs/machines.md says which to take).
 #
 # Environment: PYTHON=/path/to/python chooses the interpreter, BERT_VENV=/folder another place than .venv
-# (container images have theirs in /opt, because the checkout is mounted over their own); the Horovod that
-# was built is kept below XDG_CACHE_HOME (default ~/.cache). Running it again checks .venv and repairs it.
+# (container images have theirs in /opt, because the checkout is mounted over their own); the Horovod
+# that it builds is kept below XDG_CACHE_HOME (default ~/.cache). Running it again checks .venv and repairs it.
 
 if [ -z "${BASH_VERSION:-}" ]; then
   case ${ZSH_EVAL_CONTEXT:-}:$0 in
@@ -48,7 +48,7 @@ fail() {
   printf 'error: %s\n' "$*" >&2
   exit 1
 }
-refuse() { # what was typed
+refuse() { # <message>; for mistakes in what the user typed or set
   printf 'error: %s\n' "$*" >&2
   exit 2
 }
@@ -84,7 +84,7 @@ step() {
   return "$status"
 }
 
-# Fails after a step that did, with the end of its output.
+# explain <message>: shows the end of the output of a step that has failed, and fails.
 explain() {
   awk '/^== /{text=""} {text=text $0 "\n"} END{printf "%s", text}' "$log" | tail -n 20 >&2
   fail "$1: the lines above say why, and $log has all. Where the network or room on the disk was missing" \
@@ -93,7 +93,7 @@ explain() {
 
 # --- The machine -------------------------------------------------------------------------------
 
-# The locks have wheels for these machines; elsewhere pip would search and compile for long, and then fail.
+# The lock files have wheels for these machines only; elsewhere pip would compile for long, and then fail.
 refuse_machine() {
   if on_mac; then
     [[ "$(uname -m)" == arm64 ]] || refuse "this is a Mac with an Intel processor (or a terminal under Rosetta), for" \
@@ -123,7 +123,7 @@ last_python() {
     *) echo 13 ;;
   esac
 }
-supported() { # of 64 bits, as TensorFlow's packages; on a Mac not one that Rosetta would have to translate
+supported() { # <python>; must have 64 bits, as TensorFlow's packages; on a Mac not one that Rosetta would translate
   "$1" -c 'import sys
 sys.exit(not (sys.maxsize > 2**32 and (3, 9) <= sys.version_info[:2] <= (3, int(sys.argv[1]))))' "$(last_python)" 2>/dev/null &&
     { ! on_mac || [[ "$("$1" -c 'import platform; print(platform.machine())')" == arm64 ]]; }
@@ -143,7 +143,7 @@ choose_tensorflow() {
     refuse "TENSORFLOW is '$tensorflow'; it may be $(cd requirements && echo 2.*), or nothing: then the Python decides"
 }
 
-# What the folders in requirements/ are called, when .venv is there.
+# Prints the TensorFlow version of .venv, which names a folder in requirements/.
 tensorflow_of_venv() {
   if [[ -n "$tensorflow" ]]; then
     echo "$tensorflow"
@@ -211,7 +211,7 @@ in_container() { [[ -n "${NVIDIA_TENSORFLOW_VERSION:-}" || "${NVIDIA_PRODUCT_NAM
 have_driver() { command -v nvidia-smi >/dev/null && [[ $'\n'"$(nvidia-smi -L 2>/dev/null)" == *$'\nGPU'* ]]; }
 have_compiler() { command -v "${CXX:-g++}" >/dev/null && command -v make >/dev/null; }
 
-# A killed pip leaves an incomplete package that pip takes for complete. The file `dirty` marks that.
+# A killed pip leaves an incomplete package that pip takes for complete. The file `dirty` exists while pip runs.
 install() { # <what> <pip arguments...>
   local what=$1
   shift
@@ -237,7 +237,7 @@ install_packages() {
     "$want_tests" && wanted+=(-r "$of_version/lock-test.txt")
   fi
   install "Python packages ($flavour)" --no-compile "${wanted[@]}"
-  # Keras 2, without what it depends on: the package tensorflow would overwrite tensorflow-cpu.
+  # Keras 2 without its dependencies: one of them, tensorflow, would overwrite tensorflow-cpu.
   [[ ! -e "$of_version/keras.txt" ]] || install "Keras 2" --no-compile --no-deps -r "$of_version/keras.txt"
   # Python finds the project from every folder, as notebooks and examples/ need it.
   "$python" -c 'import sys, sysconfig
@@ -245,10 +245,10 @@ open(sysconfig.get_path("purelib") + "/bert_tf.pth", "w").write(sys.argv[1] + "\
   step "compiling them" compile_packages
 }
 
-# On all cores; pip would use one. What is no Python of this version stays as it is.
+# On all cores; pip would use one. Files that are no valid Python for this version are skipped.
 compile_packages() { "$python" -m compileall -q -j 0 "$venv/lib" || true; }
 
-# Whether it loads, and has NCCL and MPI if they are here.
+# Whether Horovod loads, and was built with NCCL and MPI if this machine has them.
 horovod_works() {
   TF_CPP_MIN_LOG_LEVEL=3 "$python" -c 'import sys, horovod.tensorflow as hvd
 for name, is_built in ("nccl", hvd.nccl_built()), ("mpi", hvd.mpi_built()):
@@ -256,7 +256,7 @@ for name, is_built in ("nccl", hvd.nccl_built()), ("mpi", hvd.mpi_built()):
         sys.exit(f"Horovod was built without {name}, which is here now")' "$controllers" >>"$log" 2>&1
 }
 
-# With NCCL if CUDA's compiler and NCCL's header are there, MPI if its compiler is, and always Gloo.
+# Builds Horovod with NCCL if CUDA's compiler and NCCL's header exist, with MPI if its compiler does, always with Gloo.
 horovod_settings() {
   export HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1 HOROVOD_WITH_GLOO=1
   controllers=gloo
@@ -276,10 +276,10 @@ horovod_settings() {
 # Built from source with seven changes: Gloo's controller resizes the list of ranks (it only reserved memory,
 # so the check for stalled ranks never found one); all of Gloo's connections use the network interface that was chosen
 # (the later ones asked for the host's own name, which may have no address, or that of loopback); Gloo is compiled for
-# TensorFlow only; without debugging information, which takes less time and a sixteenth of the space; without its
-# operations for XLA, which are switched off, where TensorFlow has moved a header that they include. Two are for GCC 14,
-# as Debian 13 has it: a header that it needs and does not include itself, and members of a class of flatbuffers that
-# are constant and assigned to.
+# TensorFlow only; debugging information is left out, which takes less time and a sixteenth of the space; so are the
+# operations for XLA, which are switched off anyway, where TensorFlow has moved a header that they include. Two changes
+# are for GCC 14, as in Debian 13: a missing #include, and members of a class of flatbuffers that are declared constant
+# but assigned to.
 build_horovod() { # <folder for the wheel>
   local scratch source wheel
   scratch=$(mktemp -d "$state/horovod.XXXXXX")
@@ -304,7 +304,7 @@ build_horovod() { # <folder for the wheel>
     mv -f "$scratch/$wheel" "$1/$wheel.part" && mv -f "$1/$wheel.part" "$1/$wheel" && rm -rf "$scratch"
 }
 
-# Where this fails, `without` says why, and the set-up goes on.
+# If this fails, `without` holds the reason, and the set-up goes on.
 install_horovod() {
   local wheels
   without="this is a Mac, for which Horovod is not built"
@@ -429,7 +429,7 @@ main() {
   flavour=cpu
   if in_container; then
     flavour=container
-    unset PIP_CONSTRAINT # to the versions in NVIDIA's image; what .venv gets beside them changes nothing there
+    unset PIP_CONSTRAINT # it pins the image's versions; .venv may have others without changing the image
   elif "$for_gpu" || have_driver || [[ -e "$state/for-gpu" ]]; then
     flavour=gpu
   fi
@@ -440,7 +440,7 @@ main() {
   fi
   horovod_settings
   if [[ -e "$state/stamp" && ! -w "$state" ]]; then
-    log=/dev/null # another user's, as in a container image: it can be checked, not repaired
+    log=/dev/null # .venv is another user's, as in a container image: it can be checked, not repaired
   else
     lock
     if "$for_gpu"; then touch "$state/for-gpu"; fi
@@ -459,7 +459,7 @@ main() {
     local options=""
     [[ "$flavour" == container ]] || options=" -f Dockerfile.cpu"
     if "$want_tests"; then options+=" --build-arg SETUP=--test"; fi
-    fail "$venv has not what this checkout and machine ask for, and belongs to another user;" \
+    fail "$venv lacks what this checkout and machine need, and belongs to another user;" \
       "in a container: build its image again (outside of it: bash scripts/docker/build.sh$options)"
   fi
   rm -f "$state/stamp"

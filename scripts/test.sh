@@ -53,7 +53,7 @@ else
   echo "[test] shellcheck is not installed: shell scripts are not checked"
 fi
 num_cores=$(python -c "from bert_tf.base.machine.hardware import count_cores; print(min(4, count_cores()))") # of one or two GiB each
-# One file at a time, in the order of tests/conftest.py, so that what a file's tests share is made once.
+# Each process runs whole files, in the order of tests/conftest.py, so that what a file's tests share is made once.
 by_file=(--dist loadfile --no-loadscope-reorder)
 everything=$(($# == 0))
 ((everything)) && set -- -m "not walkthrough"
@@ -61,7 +61,7 @@ echo "[test] pytest"
 python -m pytest -n $((num_cores < 3 ? num_cores + 2 : 4)) "${by_file[@]}" "$@" # two more, because some tests wait
 if ((everything)); then
   # Without oneDNN, which users may switch off, and which some builds lack, TensorFlow computes with other code.
-  echo "[test] pytest, what computes, without oneDNN"
+  echo "[test] pytest, the tests marked 'computes', without oneDNN"
   # shellcheck disable=SC2046  # names without blanks
   TF_ENABLE_ONEDNN_OPTS=0 python -m pytest -n "$num_cores" "${by_file[@]}" -m "computes and not slow" \
     $(grep -rl --include='test_*.py' 'pytest\.mark\.computes' tests)

@@ -2,8 +2,8 @@
 # The fifteen arguments of run_pretraining_lamb.sh for BERT-Large on NVIDIA's machines:
 #   bash scripts/run_pretraining_lamb.sh $(source scripts/configs/pretrain_config.sh && dgx1_8gpu_fp16)
 #
-# Micro-batches fill GPUs of 32 or 40 GB. Each trains on about 512 million sequences in all, whatever the global batch
-# (given in the comment: phase 1 / phase 2). Batches, rates, warm-ups and steps are those that NVIDIA published.
+# Micro-batches fill GPUs of 32 or 40 GB. Each configuration trains on about 512 million sequences in all, whatever its
+# global batch (in the comment: phase 1 / phase 2). Batches, rates, warm-ups and steps are those that NVIDIA published.
 
 if [ -z "${BASH_VERSION:-}" ]; then
   echo "error: these functions are for bash: bash -c 'source scripts/configs/... && ...'" >&2

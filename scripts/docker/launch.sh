@@ -45,7 +45,7 @@ names=$(sed -n 's/.*variable="\([A-Z_]*\)".*/\1/p' "$root"/bert_tf/settings/*.py
 for name in $names SHARDS DO_LOWER_CASE "${proxies[@]}"; do
   [[ -n "${!name:-}" ]] || continue
   case $name in
-    DRY_RUN | RESULTS_DIR | CONTAINER_*) ;; # this script's own, mounted above, and those of srun
+    DRY_RUN | RESULTS_DIR | CONTAINER_*) ;; # read by this script, mounted above, and for srun only
     *_DIR | *_FILE | *_CHECKPOINT)
       path=$(absolute "${!name}")
       mounted=$path
