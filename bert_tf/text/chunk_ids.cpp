@@ -1,28 +1,28 @@
-// Cuts text into chunks and looks up their ids. What a character does is asked of the caller, chunk_ids.py, when the
-// character first occurs; so are the ids of a new chunk, unless it is a single word of ASCII.
+// Cuts text into chunks and looks up their ids. When a character first occurs, the caller (chunk_ids.py) is asked for
+// its kind; when a chunk first occurs, for its ids, unless it is a single word of ASCII.
 
 #include <cstdint>
 #include <cstring>
 
-// Ids by bytes, in memory of the caller; `_Table` in chunk_ids.py.
+// A hash table from bytes to ids, in the caller's memory; `_Table` in chunk_ids.py.
 struct Table {
-  uint32_t* slots;  // places of entries by hash, at most half of them taken; 0: free
-  // Place 0: where the next entry goes; place 1: the number of entries. An entry is its number of bytes and
-  // of ids (<< 8), its ids, its bytes.
+  uint32_t* slots;  // by hash, the index of an entry in `entries`; 0: free. At most half are taken
+  // entries[0]: the index of the next entry; entries[1]: the number of entries. An entry is its number of bytes + its
+  // number of ids << 8, then its ids, then its bytes.
   uint32_t* entries;
   int64_t num_slots, entries_size;  // num_slots: a power of 2
 };
 
-// One text and what is known; `_Scan` in chunk_ids.py.
+// The state of scanning one text; `_Scan` in chunk_ids.py.
 struct Scan {
   const uint8_t* text;   // UTF-8
   int32_t* ids;          // room for `size`: a chunk has at most as many ids as bytes
   int64_t* line_ends;    // number of ids before each line end
   const uint8_t* kinds;  // Kind of each code point
-  const uint8_t* word_bytes;  // [256] of words of ASCII, in lower case where the vocabulary is; 0 for others
-  const Table *pieces, *chunks;  // the vocabulary; chunks that have occurred
+  const uint8_t* word_bytes;  // [256]: a byte of an ASCII word, in lower case if the vocabulary is; 0: no such byte
+  const Table *pieces, *chunks;  // the vocabulary; the chunks so far
   int64_t unknown, size;
-  int64_t start, stop;  // of the chunk that is looked up
+  int64_t start, stop;  // the current chunk
   int64_t num_ids, num_lines, new_character;
 };
 
@@ -70,7 +70,8 @@ void learn(const Table& table, const uint8_t* bytes, int64_t size, const int32_t
   ++num_entries;
 }
 
-// Writes the ids of the current chunk after the others, if it is a word of ASCII: the longest pieces from left to right.
+// If the current chunk is a word of ASCII, appends its ids: those of the longest pieces from left to right.
+// Returns their number, or NOT_A_WORD.
 int32_t match_pieces(const Scan& scan, int64_t size) {
   uint8_t room[2 + LONGEST_CHUNK], *const word = room + 2;
   for (int64_t i = 0; i < size; ++i) {
@@ -81,20 +82,20 @@ int32_t match_pieces(const Scan& scan, int64_t size) {
   int32_t num_ids = 0;
   for (const uint8_t *first = word, *last, *const end = word + size;; first = last) {
     const uint8_t* piece = first == word ? first : first - 2;
-    if (piece < first) std::memcpy(room + (piece - room), "##", 2);  // what stood there is matched
-    uint32_t place = 0;
-    for (last = end; last > first && !(place = *find(*scan.pieces, piece, last - piece));) --last;
-    if (!place) {
+    if (piece < first) std::memcpy(room + (piece - room), "##", 2);  // overwrites two bytes that are matched already
+    uint32_t entry = 0;
+    for (last = end; last > first && !(entry = *find(*scan.pieces, piece, last - piece));) --last;
+    if (!entry) {
       *ids = static_cast<int32_t>(scan.unknown);
       return 1;
     }
-    ids[num_ids++] = static_cast<int32_t>(scan.pieces->entries[place + 1]);
+    ids[num_ids++] = static_cast<int32_t>(scan.pieces->entries[entry + 1]);
     if (last == end) return num_ids;
   }
 }
 
-// Remembers the ids of the current chunk, which stand after the others.
-void keep(Scan& scan, int32_t num_ids) {
+// Accepts the current chunk's ids, which lie behind those so far, and remembers them for its next occurrence.
+void accept(Scan& scan, int32_t num_ids) {
   const int64_t size = scan.stop - scan.start;
   if (size <= LONGEST_CHUNK) learn(*scan.chunks, scan.text + scan.start, size, scan.ids + scan.num_ids, num_ids);
   scan.num_ids += num_ids;
@@ -102,17 +103,18 @@ void keep(Scan& scan, int32_t num_ids) {
 
 }  // namespace
 
-// Entries of one id each: `ids[i]` for the bytes up to `ends[i]`.
+// Adds n pieces: `ids[i]` is the id of the bytes from `ends[i - 1]` to `ends[i]`.
 extern "C" void learn_pieces(const Table* table, const uint8_t* bytes, const int64_t* ends, const int32_t* ids, int32_t n) {
   int64_t begin = 0;
   for (int32_t i = 0; i < n; begin = ends[i++]) learn(*table, bytes + begin, ends[i] - begin, ids + i, 1);
 }
 
-// Goes on until the text ends or something is new. num_new_ids: of the chunk that was new, else -1.
+// Scans until the text ends, or the caller must be asked. num_new_ids: if the caller has just written the ids of a new
+// chunk, their number, else -1.
 extern "C" int32_t scan_chunks(Scan* state, int32_t num_new_ids) {
   Scan& scan = *state;
   if (num_new_ids >= 0) {
-    keep(scan, num_new_ids);
+    accept(scan, num_new_ids);
     scan.start = scan.stop;
   }
   for (; scan.start < scan.size; scan.start = scan.stop) {
@@ -131,14 +133,14 @@ extern "C" int32_t scan_chunks(Scan* state, int32_t num_new_ids) {
     }
     const int64_t size = scan.stop - scan.start;
     if (size > LONGEST_CHUNK) return NEW_CHUNK;
-    const uint32_t place = *find(*scan.chunks, scan.text + scan.start, size);
-    if (!place) {
+    const uint32_t index = *find(*scan.chunks, scan.text + scan.start, size);
+    if (!index) {
       const int32_t num_ids = match_pieces(scan, size);
       if (num_ids == NOT_A_WORD) return NEW_CHUNK;
-      keep(scan, num_ids);
+      accept(scan, num_ids);
       continue;
     }
-    const uint32_t* entry = scan.chunks->entries + place;
+    const uint32_t* entry = scan.chunks->entries + index;
     for (uint32_t i = 0; i < *entry >> 8; ++i) scan.ids[scan.num_ids + i] = static_cast<int32_t>(entry[1 + i]);
     scan.num_ids += *entry >> 8;
   }
