@@ -70,7 +70,9 @@ def describe_divergence(
         record_text = f"; its records (file, number in it): {', '.join(records[:_NAMED_RECORDS])}{more}"
         replay_text = f"--replay_update={state.updates_applied + 1} examines that update; "
     saved, _ = checkpoints.newest_sound()
-    fault = f"the gradient of {bad} is not" if bad else "the gradients are finite, but the sum of their squares is not"
+    fault = (
+        f"first that of {bad} is not finite" if bad else "the gradients are finite, but the sum of their squares is not"
+    )
     sound = f"{saved.name} is sound" if saved else "there is no sound checkpoint"
     return (
         f"{max_skips(state.loss_scale)} updates in a row had a non-finite gradient, so nothing is learned any more; "

@@ -262,7 +262,10 @@ def test_where_the_launchers_output_cannot_be_written_the_ranks_go_on(tmp_path, 
 def test_a_disk_that_is_gone_is_named_and_the_code_comes_back(tmp_path):
     program = "import pathlib, shutil, sys\nshutil.rmtree(pathlib.Path(sys.argv[1]).parent / 'logs')\nsys.exit(3)"
     process = launcher_process(tmp_path, program, stderr=subprocess.PIPE, text=True)
-    assert "cannot be written to (No such file or directory), so what the ranks" in process.communicate(timeout=60)[1]
+    assert (
+        "cannot be written to (No such file or directory), so the ranks' last messages"
+        in process.communicate(timeout=60)[1]
+    )
     assert process.returncode == 3
 
 

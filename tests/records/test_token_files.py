@@ -102,7 +102,13 @@ def test_records_from_token_files_have_the_bytes_of_those_from_text(work):
     assert contents(records_folder) == from_text
     vocab_file = tokens_folder(work) / "vocab.txt"
     vocab_file.write_text(vocab_file.read_text() + "more\n")
-    refused("is not what the token files were made with.*--repair", preparation.run, work, "export_tfrecord", *options)
+    refused(
+        "is not the vocabulary that the token files were made with.*--repair",
+        preparation.run,
+        work,
+        "export_tfrecord",
+        *options,
+    )
     shutil.rmtree(work / "tokens")
     words = "holds nothing that create_token_files has finished: run "
     refused(words, preparation.run, work, "export_tfrecord", *options)

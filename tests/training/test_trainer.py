@@ -307,7 +307,7 @@ def test_only_where_records_are_known_a_divergence_names_them_and_the_replay(tmp
     checkpoints = CheckpointFolder(tmp_path, keep=1, vocab_size=1, companions={})
     norms, end = np.array([np.nan]), "there is no sound checkpoint. {}a lower learning rate, "
     said = describe_divergence(state, norms, [], checkpoints)
-    assert "weight (1 of 1 variables); " + end.format("") in said
+    assert "first that of weight (1 of 1 variables) is not finite; " + end.format("") in said
     said = describe_divergence(state, norms, ["a 1 to 64"], checkpoints)
     assert ": a 1 to 64; " + end.format("--replay_update=6 examines that update; ") in said
 

@@ -99,7 +99,7 @@ def test_three_skips_stop_the_run_and_are_explained(poisoned, tmp_path, monkeypa
     message = str(error.value)
     assert "3 updates in a row had a non-finite gradient" in message
     assert "there is no sound checkpoint" in message
-    assert "first in bert/embeddings/word_embeddings (" in message
+    assert "first that of bert/embeddings/word_embeddings (" in message
     assert f"{poisoned / 'training' / 'x_training_0.tfrecord'} " in message
     update = int(message.split("--replay_update=")[1].split()[0])
     _, attempts = replay(tmp_path, update)
