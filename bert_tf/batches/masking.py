@@ -67,7 +67,7 @@ class VocabularyIds(NamedTuple):
     continues: np.ndarray | None  # bool by id: whether the token continues the previous token's word; None: not known
 
     @classmethod
-    def of_tokenizer(cls, tokenizer: Tokenizer) -> VocabularyIds:
+    def from_tokenizer(cls, tokenizer: Tokenizer) -> VocabularyIds:
         """Raises: UserError as `from_vocab` does."""
         ids = cls.from_vocab(tokenizer.vocab, tokenizer.markers)
         return ids._replace(continues=tokenizer.continues_word())

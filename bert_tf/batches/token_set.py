@@ -66,7 +66,7 @@ class TokenSet(InstanceSet):
                 "in the folder where bertPrep.py made them"
             )
         check_file(self.folder / VOCABULARY, "bertPrep.py --action verify --repair puts it back")
-        self.masker = Masker(rules, VocabularyIds.of_tokenizer(self.tokenizer))
+        self.masker = Masker(rules, VocabularyIds.from_tokenizer(self.tokenizer))
         self.pair_settings = ensure_pairs(self.files, settings)[0]
         self._verified: set[int] = set()
         sizes, self._checksums = [], []

@@ -262,7 +262,7 @@ def _inspect_instances(instances: Features, tokenizer: Tokenizer) -> Iterator[st
     chosen = [*(int(np.argmax(labels == label)) for label in (0, 1)), len(labels) // 2]
     for number in dict.fromkeys(chosen):
         print("", *describe_instance(instances, number, tokenizer.inv_vocab), sep="\n  ")
-    sample = measure(instances, VocabularyIds.of_tokenizer(tokenizer))
+    sample = measure(instances, VocabularyIds.from_tokenizer(tokenizer))
     print(f"\n  Of {len(labels):,} training instances, evenly spread over the shards:")
     print(*(f"    {line}" for line in describe_shares(sample)), sep="\n", flush=True)
     for warning in judge(sample):

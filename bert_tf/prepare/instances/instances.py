@@ -170,7 +170,7 @@ def make_shard(source: Path, output: Path, shard: Shard, *, settings: RecordSett
     Raises: UserError where the source cannot be read or holds too little, or the disk cannot be written.
     """
     tokenizer = settings.tokens.tokenizer
-    ids = VocabularyIds.of_tokenizer(tokenizer)
+    ids = VocabularyIds.from_tokenizer(tokenizer)
     is_tokenized = source.suffix == TOKENS_SUFFIX
     whole = TokenFile(source).text() if is_tokenized else read_text(source, tokenizer, settings.pairs)
     text = with_two_documents(whole, source)
