@@ -150,6 +150,8 @@ CHOICES: dict[str, Trained] = {
     "masked 15 %, dropout 0.1": _after_short(MASKED_15.changed(dropout=None)),
     "masked 15 %, one length, 128": MASKED_15.changed(warmup_share=0.06, decay_share=0.2),
     "half of the updates short": _after_short(LONG).changed(first_share=0.5),
+    "half of the updates short, warm-up 20 %": _after_short(LONG, warmup_share=0.2).changed(first_share=0.5),
+    "a quarter of the updates short": _after_short(LONG).changed(first_share=0.25),
     "the rate falls in both phases": _after_short(LONG, decay_share=None),
     "warm-up 2 %": _after_short(LONG, warmup_share=0.02),
     "warm-up 20 %": _after_short(LONG, warmup_share=0.2),
