@@ -29,7 +29,7 @@ class Sizes:
     marks: tuple[str, ...] = ("gpu", "computes and not gpu and not slow")
 
 
-# Without programs of which the suite starts the same on a CPU.
+# Without the tests of what is computed, which the test suite runs on a CPU in the same way.
 REHEARSAL = Sizes(("tiny",), ((64, 8), (32, 4)), ((2, 4),), 1, 3, 2, ((2,), (1, 4)), "tf32", ("gpu and not slow",))
 
 

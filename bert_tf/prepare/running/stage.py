@@ -61,14 +61,7 @@ def journal_path(manifest_path: Path) -> Path:
 
 
 # The code that decides which bytes a stage writes.
-_CODE = (
-    "bert_tf/prepare",
-    "bert_tf/base",
-    "bert_tf/text",
-    "bert_tf/records",
-    "bert_tf/batches",
-    "bert_tf/contrib/biomedical",
-)
+_CODE = [f"bert_tf/{package}" for package in ("prepare", "base", "text", "records", "batches", "contrib")]
 
 
 @functools.cache
