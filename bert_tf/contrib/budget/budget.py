@@ -44,8 +44,8 @@ _CORPUS = Setting("dataset", "str", ANY, is_flag=False)
 BUDGET = arguments("hours=24 bert_model=base dataset=any", *PRETRAINING, hours=_HOURS, dataset=_CORPUS)
 
 # Defaults of launcher variables: the choices of Cramming (arXiv 2212.14034) and MosaicBERT (arXiv 2312.17482), where
-# there is a setting for them; experiments decided the two lengths, the share of masked tokens, the decay, the dropout
-# and the learning rate (docs/LOG.md).
+# there is a setting for them; experiments decided the two lengths, the share of masked tokens, the warm-up, the decay,
+# the dropout and the learning rate (docs/LOG.md).
 PRESET = {"MASKED_LM_PROB": "0.3", "NO_NEXT_SENTENCE": "1", "DROPOUT": "0", "DATA_FORMAT": "tokens"}
 
 
@@ -66,8 +66,8 @@ class _Part(NamedTuple):
 
 # The learning rate stays at its peak after the warm-up, and falls in the last part only.
 PARTS = (
-    _Part("phase_1", "measurement_short", 32, hours_share=0.8, batch_factor=2, warmup_share=0.06),
-    _Part("phase_2", "measurement", 128, hours_share=0.2, batch_factor=1, warmup_share=0.02),
+    _Part("phase_1", "measurement_short", 32, hours_share=1 / 3, batch_factor=2, warmup_share=0.2),
+    _Part("phase_2", "measurement", 128, hours_share=2 / 3, batch_factor=1, warmup_share=0.02),
 )
 LAST = PARTS[-1]
 # The best peak learning rate of a model of this width with this many long sequences in an update (docs/LOG.md). It is

@@ -87,7 +87,7 @@ def test_the_rate_is_measured_once_and_everything_follows_from_it(started, capsy
     ]
     for number, (flags, batch) in enumerate(zip(phases, (8192, 4096))):
         updates, warmup = int(flags["num_train_steps"]), int(flags["warmup_steps"])
-        assert updates == int([0.8, 0.2][number] * sequences / batch)
+        assert updates == int([1 / 3, 2 / 3][number] * sequences / batch)
         assert float(flags["learning_rate"]) == 2.5e-3, "by width, and the cube root of 4,096 / 32"
         assert warmup == round(budget.PARTS[number].warmup_share * updates)
         assert int(flags["decay_steps"]) == [1, updates - warmup][number], "the rate falls in the second phase only"
@@ -97,7 +97,7 @@ def test_the_rate_is_measured_once_and_everything_follows_from_it(started, capsy
         assert [flags.get(name) for name in names] == [None, "0.3", "true", "0.0"]
         assert flags["precision"] == "fp32"
     said = capsys.readouterr().out
-    tokens = sequences * (0.8 * 32 + 0.2 * 128)
+    tokens = sequences * (32 + 2 * 128) / 3
     assert f"epochs = {tokens / TOKENS:.3g} of {TOKENS:,} tokens" in said
     assert f"loss_to_beat = {math.log(4):.2f} with no more than" in said
     # The same command on a machine of another rate makes the same updates.
@@ -157,9 +157,9 @@ def test_what_cannot_be_done_in_the_hours_is_refused(started, monkeypatch):
     refused(message, budget_of, "0.05 mini")
     started.rate = 3000.0
     monkeypatch.setenv("RESULTS_DIR", str(started.folder / "other"))
-    message = r"the 50,000,000 tokens of the text would be read 9,655 times.* prepare more text, or give 37.28 hours$"
+    message = r"the 50,000,000 tokens of the text would be read 18,103 times.* prepare more text, or give 19.88 hours$"
     refused(message, budget_of, "900 mini")
-    assert budget_of("37.28 mini") == 0
+    assert budget_of("19.88 mini") == 0
 
 
 def test_where_no_hours_fit_the_text_its_size_is_what_is_said(started, tmp_path):
@@ -172,10 +172,10 @@ def test_where_no_hours_fit_the_text_its_size_is_what_is_said(started, tmp_path)
         file.write_text(json.dumps(manifest))
 
     set_tokens(1_000)
-    way = "prepare at least 4,470 tokens of text, which are enough for 0.1 hours$"
+    way = "prepare at least 8,381 tokens of text, which are enough for 0.1 hours$"
     refused(f"is 0.01: enough for 109 updates of 32 sequences .* teach a model little: {way}", budget_of, "0.01 mini")
-    refused(f"is 1: the 1,000 tokens .* 17,879 times, .* nothing left to learn: {way}", budget_of, "1 mini")
-    set_tokens(4_470)
+    refused(f"is 1: the 1,000 tokens .* 33,523 times, .* nothing left to learn: {way}", budget_of, "1 mini")
+    set_tokens(8_381)
     assert budget_of("0.1 mini") == 0
 
 
