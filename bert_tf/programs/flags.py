@@ -70,11 +70,15 @@ def parse_options(
 
 
 def parse_flags(argv: Sequence[str], about: str | None, *classes: type) -> SimpleNamespace:
-    """The flags that the classes declare, by name, with the values that `argv` gives or their defaults."""
+    """The flags that the classes declare, by name, with the values that `argv` gives or their defaults.
+
+    `typed`: the names of those that `argv` gives.
+    """
     declared = [each for each in settings_of(*classes) if each.is_flag]
     defaults = {each.name: None if each.is_required else each.default for each in declared}
     program = f"run_{Path(argv[0]).name}"  # the script that starts this module
-    return SimpleNamespace(**{**defaults, **parse_options(program, about, declared, argv[1:])})
+    values = parse_options(program, about, declared, argv[1:])
+    return SimpleNamespace(**{**defaults, **values}, typed=frozenset(values))
 
 
 def require_flags(flags: SimpleNamespace, *classes: type) -> None:

@@ -72,7 +72,7 @@ def _run(task_name: str, flags: SimpleNamespace) -> int:
     if mode in ("export_only", "sm_predict"):
         export = Path(options.model_export_path or Path(options.model_dir) / "export")
         if mode == "sm_predict":
-            predict_with_export(job, workers, export)
+            predict_with_export(job, workers, export, flags.typed)
         else:
             export_task(job, workers, export, options.export_batch_size)
     elif mode == "interactive":

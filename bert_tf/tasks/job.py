@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, Callable
 
@@ -26,7 +26,6 @@ from bert_tf.run.device import prepare_device
 from bert_tf.run.gpus import flops_per_row
 from bert_tf.run.run_folder import RunFolder
 from bert_tf.run.telemetry import Telemetry
-from bert_tf.settings.declaration import settings_of
 from bert_tf.settings.training import AUTO, BatchSplit, TrainingConfig, compute_dtype
 from bert_tf.tasks.finetuning import FinetuningTask
 from bert_tf.tasks.predict import Predictor
@@ -165,8 +164,12 @@ def converse(job: Job, workers: Workers) -> None:
     run_job(job, workers, answer)
 
 
-def predict_with_export(job: Job, workers: Workers, folder: Path) -> None:
-    """Predicts with an exported model alone, whose settings also decide how to make rows and read outputs."""
+def predict_with_export(job: Job, workers: Workers, folder: Path, typed: Collection[str] = ()) -> None:
+    """Predicts with an exported model alone, whose settings also decide how to make rows and read outputs.
+
+    Args:
+      typed: the names of the settings that the user gave; with other values than the export's they are refused.
+    """
     task: FinetuningTask = job.task
     with workers.keep_alive():
         exported, weights = load_exported(folder, task.export_settings()["task"]), files_beside(folder)
@@ -175,11 +178,9 @@ def predict_with_export(job: Job, workers: Workers, folder: Path) -> None:
         except UserError as error:
             raise UserError(f"{folder / SETTINGS_FILE}: {error}; export the model again") from None
     typed_settings = {**job.task.export_settings(), "do_lower_case": job.options.do_lower_case}
-    for setting in settings_of(*task.settings):
-        name = setting.name
-        typed_value, exported_value = typed_settings.get(name, setting.default), exported.settings.get(name)
-        if typed_value not in (setting.default, exported_value):
-            fault = f"--{name}={typed_value} has no effect, as {folder} was exported with {name}={exported_value}"
+    for name, value in typed_settings.items():
+        if name in typed and value != (exported_value := exported.settings.get(name)):
+            fault = f"--{name}={value} has no effect, as {folder} was exported with {name}={exported_value}"
             raise UserError(f"{fault}; leave it out, or export the model again with it")
     task.weights = weights
     with _open_job(dataclasses.replace(job, task=task), workers) as (run, _, telemetry):

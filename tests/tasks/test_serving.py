@@ -17,9 +17,10 @@ from bert_tf.tasks.job import export_task, predict_with_export
 from bert_tf.tasks.prompt import typed_lines
 from bert_tf.tasks.squad.settings import DecodeSettings, FeatureSettings, SquadOptions
 from bert_tf.tasks.squad.task import SquadTask
+from tests import processes
 from tests.exported import write_run
-from tests.jobs import from_checkpoint, short_training, typed
-from tests.refusals import refused
+from tests.jobs import command_of, from_checkpoint, short_training, typed
+from tests.refusals import refusal, refused
 from tests.squad_data import GOLDEN, write_squad
 from tests.tasks.test_finetuning import job as squad_job
 
@@ -81,16 +82,24 @@ def test_an_export_alone_gives_the_same_answers(trained, predicted, exported, tm
 
 
 @pytest.mark.parametrize(
-    "changes",
+    "name, changes",
     [
-        dict(decoding=DecodeSettings(null_score_diff_threshold=-2.5)),
-        dict(features=FeatureSettings(48, 13, 10)),
-        dict(do_lower_case=False),
+        ("null_score_diff_threshold", dict(decoding=DecodeSettings(null_score_diff_threshold=-2.5))),
+        ("doc_stride", dict(features=FeatureSettings(48, 13, 10))),
+        ("do_lower_case", dict(do_lower_case=False)),
     ],
 )
-def test_what_an_export_cannot_follow_is_refused(trained, exported, tmp_path, changes):
+def test_what_an_export_cannot_follow_is_refused(trained, exported, tmp_path, name, changes):
     about = job(trained, tmp_path / "run", **changes)
-    refused(r"^--\w+=\S+ has no effect, as .* was exported with", predict_with_export, about, Workers(), exported)
+    words = rf"^--{name}=\S+ has no effect, as .* was exported with {name}="
+    refused(words, predict_with_export, about, Workers(), exported, [name])
+
+
+def test_a_typed_default_is_refused_as_any_other_value(trained, exported, tmp_path):
+    flags = dict(max_seq_length=384, predict_file=trained / "squad.json", model_export_path=exported)
+    command = command_of("run_squad.py", trained, tmp_path / "run", mode="sm_predict", **flags)
+    ended = processes.run(command)
+    assert "error: --max_seq_length=384 has no effect" in refusal(ended)
 
 
 def test_predicting_with_a_configuration_that_computes_otherwise(trained, tmp_path, capsys):
