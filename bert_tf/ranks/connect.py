@@ -10,7 +10,7 @@ import numpy as np
 from bert_tf.base.errors import UserError
 from bert_tf.base.machine.hardware import count_gpus
 from bert_tf.base.tensorflow import tf
-from bert_tf.ranks.horovod_workers import connect_horovod
+from bert_tf.ranks.horovod_workers import connect_horovod, refuse_processes_alone
 from bert_tf.ranks.rendezvous import await_ranks
 from bert_tf.ranks.workers import Workers
 
@@ -24,8 +24,8 @@ def connect(use_horovod: bool) -> Workers:
     Each rank takes the GPU numbered like its local rank, or, if it sees only one (Slurm's --gpus-per-task), that GPU.
 
     Raises:
-      UserError: Horovod is requested but cannot be used, or not requested under horovodrun; this machine has GPUs that
-        TensorFlow cannot use, so that it would train on the CPU; or it has fewer GPUs than ranks.
+      UserError: Horovod is requested but cannot be used, or not requested by one of several processes; this machine has
+        GPUs that TensorFlow cannot use, so that it would train on the CPU; or it has fewer GPUs than ranks.
       LostRankError: a rank has not started.
     """
     gpus = tf.config.list_physical_devices("GPU")
@@ -37,10 +37,7 @@ def connect(use_horovod: bool) -> Workers:
     for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)
     if not use_horovod:
-        if (num_started := os.environ.get("HOROVOD_SIZE", "1")) != "1":
-            raise UserError(
-                f"horovodrun has started {num_started} processes, and each would be a run of its own: add --use_horovod"
-            )
+        refuse_processes_alone("add --use_horovod, or unset that variable if this is the only one")
         return Workers()
     await_ranks()
     workers = connect_horovod()

@@ -23,8 +23,8 @@ KEEP_ALIVE_SECS = 5.0
 # How much earlier a rank that knows the reason exits than the others.
 LEAD_SECS = 1.0
 _BUSY, _DONE, _FAILED = range(3)
-# Variables in which mpirun, srun and torchrun tell a process how many processes there are.
-_SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "WORLD_SIZE")
+# Variables in which horovodrun, Open MPI, MPICH, srun and torchrun tell a process how many processes there are.
+_SIZE_VARIABLES = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "WORLD_SIZE")
 # Parts of Horovod's messages if another rank is gone, then of Gloo's if it left during a collective operation.
 _LOST_RANK = (
     "Horovod has been shut down",
@@ -133,6 +133,13 @@ class _Heartbeat:
             leave(getattr(self.error, "exit_code", 1))
 
 
+def refuse_processes_alone(remedy: str) -> None:
+    """Raises `UserError`, whose message ends with `remedy`, if a launcher has started this process beside others."""
+    for name in _SIZE_VARIABLES:
+        if (number := os.environ.get(name) or "1") != "1":
+            raise UserError(f"{name}={number}: so many processes were started, each of them a run of its own: {remedy}")
+
+
 def connect_horovod() -> Workers:
     check_horovod(tf.__version__)
     try:
@@ -143,10 +150,8 @@ def connect_horovod() -> Workers:
             "it; without the flag one process works"
         ) from None
     horovod.init()
-    num_started = max(int(os.environ.get(name, 1)) for name in _SIZE_VARIABLES)
-    if horovod.size() == 1 < num_started:
-        raise UserError(
-            f"{num_started} processes were started, but Horovod, built without MPI, sees this one alone: start them by "
-            "`horovodrun --gloo`, or by the scripts in scripts/"
+    if horovod.size() == 1:
+        refuse_processes_alone(
+            "Horovod, built without MPI, does not join them; start `horovodrun --gloo`, or a script in scripts/"
         )
     return HorovodWorkers(horovod)

@@ -89,12 +89,14 @@ def test_processes_that_horovod_does_not_join(monkeypatch, variable):
     monkeypatch.setitem(sys.modules, "horovod.tensorflow", alone)
     assert horovod_workers.connect_horovod().size == 1
     monkeypatch.setenv(variable, "2")
-    refused("2 processes were started, but Horovod, .*, sees this one alone", horovod_workers.connect_horovod)
+    refused("=2: so many processes .*: Horovod, built without MPI, does not", horovod_workers.connect_horovod)
 
 
-def test_processes_of_horovodrun_that_are_not_to_be_joined(monkeypatch):
-    monkeypatch.setenv("HOROVOD_SIZE", "2")
-    refused("horovodrun has started 2 processes.*add --use_horovod", connect, use_horovod=False)
+@pytest.mark.parametrize("variable", horovod_workers._SIZE_VARIABLES)
+def test_processes_that_are_not_to_be_joined(monkeypatch, variable):
+    """Whatever has started them: without the flag each would be a run of its own."""
+    monkeypatch.setenv(variable, "2")
+    refused(rf"^{variable}=2: so many processes were started.*add --use_horovod, or unset", connect, use_horovod=False)
 
 
 # --- Ranks that never come -----------------------------------------------------------------------
