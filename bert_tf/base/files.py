@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import sys
+import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -144,7 +145,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def check_folder(path: Path, title: str, *, writes: bool = True) -> None:
-    """Raises `UserError` unless `path` is a writable folder or one could be made there; makes nothing.
+    """Raises `UserError` unless `path` is a writable folder or one could be made there; leaves nothing behind.
 
     Args:
       title: begins the message: the path as the user knows it, such as "RESULTS_DIR=/results".
@@ -154,8 +155,14 @@ def check_folder(path: Path, title: str, *, writes: bool = True) -> None:
     if not folder.is_dir():
         fault = "is a link that leads nowhere" if folder.is_symlink() else "is a file"
         raise UserError(f"{title}: {folder} {fault}, and must be a folder; name another")
-    if writes and not os.access(folder, os.W_OK | os.X_OK):
-        raise UserError(f"{title}: {folder} cannot be written to; change its permissions, or name another")
+    if writes:
+        try:
+            # Tried, not looked up: root has every permission, but can make no file in /proc either.
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            fault = f"{folder} cannot be written to ({error.strerror})"
+            raise UserError(f"{title}: {fault}; change its permissions, make room, or name another") from None
 
 
 def check_readable_path(path: str | Path, title: str) -> None:

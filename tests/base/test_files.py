@@ -7,6 +7,7 @@ import gzip
 import os
 import re
 import stat
+import sys
 from pathlib import Path
 
 import pytest
@@ -179,6 +180,11 @@ def test_a_place_that_cannot_be_a_folder_is_named_with_its_fault(tmp_path):
     for name in (".", "new", "new/below"):
         files.check_folder(tmp_path / name, "--to=x")
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
+def test_a_folder_in_which_root_may_write_but_cannot_is_refused():
+    refused(r"^--to=x: /proc cannot be written to \(.*name another$", files.check_folder, Path("/proc/x"), "--to=x")
 
 
 def test_only_a_file_of_ours_or_an_empty_one_may_be_overwritten(tmp_path):
