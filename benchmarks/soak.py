@@ -25,6 +25,7 @@ from bert_tf.run.events import read_events
 NEEDS = "nothing; about ten minutes"
 CORES = 0
 SETTLED_UPDATES, WINDOW = 1000, 3000
+FEWEST_UPDATES = SETTLED_UPDATES + 2 * WINDOW
 LENGTH, PREDICTIONS = 32, 5
 MIB = 1 << 20
 FLAGS = (
@@ -34,10 +35,12 @@ FLAGS = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--updates", type=int, default=40_000, help="at least 7,000; %(default)s")
+    parser.add_argument("--updates", type=int, default=40_000, help=f"at least {FEWEST_UPDATES:,}; %(default)s")
 
 
 def run(bench: Bench) -> None:
+    if bench.options.updates < FEWEST_UPDATES:
+        raise UserError(f"--updates is {bench.options.updates}; at least {FEWEST_UPDATES:,} are needed")
     data_dir, run_folder = bench.folder / "data", bench.folder / "run"
     prepare_sample(data_dir, ((LENGTH, PREDICTIONS),))
     records = f"--input_files={data_dir}/tfrecord/*/*/training/*.tfrecord"
@@ -49,8 +52,8 @@ def run(bench: Bench) -> None:
             updates = [event["update"] for event in read_events(run_folder) if event["event"] == "train"]
             readings.append((max(updates, default=0), resident))
             time.sleep(1)
-    if process.returncode or bench.options.updates < SETTLED_UPDATES + 2 * WINDOW:
-        raise UserError(f"{bench.options.updates} updates ended with code {process.returncode}; try more updates")
+    if process.returncode:
+        raise UserError(f"the training ended with code {process.returncode}; see above why")
     starts = range(SETTLED_UPDATES, bench.options.updates - WINDOW + 1, WINDOW)
     # Medians: a checkpoint and the report need some 30 MiB for a while.
     windows = [

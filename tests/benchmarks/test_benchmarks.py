@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as program
-from benchmarks import frame, killing, pages, peers, probe, results, trials
+from benchmarks import frame, killing, pages, peers, probe, results, soak, trials
 from benchmarks.pages import pictures
 from bert_tf.base.errors import UserError
 from tests.refusals import refused
@@ -41,6 +41,11 @@ def test_every_benchmark_is_listed(capsys):
         assert re.search(rf"^{name} +\S+.*\n +needs: \S", said, re.MULTILINE), name
     with pytest.raises(UserError, match="there is no benchmark 'nothing'; there are budget, "):
         program.main.__wrapped__(["benchmarks", "nothing"])
+
+
+def test_too_few_updates_are_refused_before_they_are_made():
+    options = program.make_parser("soak", soak).parse_args(["--updates", "6999"])
+    refused("^--updates is 6999; at least 7,000", soak.run, argparse.Namespace(options=options, folder=Path("x")))
 
 
 def test_a_probe_reads_a_score_of_every_fine_tuning_and_refuses_one_that_it_lacks(tmp_path, monkeypatch):
