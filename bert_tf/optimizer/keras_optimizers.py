@@ -198,7 +198,7 @@ class _MomentsOptimizer(_BertOptimizer):
     """Base class of optimizers that keep running means of the gradient and of its square. Arguments as in Adam.
 
     Raises:
-      ValueError: a beta is not within (0, 1), or epsilon is negative.
+      ValueError: a beta is not within (0, 1), or epsilon is not above 0: a weight without a gradient would become NaN.
     """
 
     slot_names = ADAM_SLOTS
@@ -209,7 +209,7 @@ class _MomentsOptimizer(_BertOptimizer):
     ):
         super().__init__(learning_rate, **arguments)
         check_range(1, True, beta_1=beta_1, beta_2=beta_2)
-        check_range(math.inf, False, epsilon=epsilon)
+        check_range(math.inf, True, epsilon=epsilon)
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
 
     def _variant(self, excluded: bool) -> tuple[str, bool]:

@@ -307,7 +307,7 @@ def schedule(**changes):
     [
         (NVLAMB, "beta_1", 1.0),
         (NVLAMB, "beta_2", 0.0),
-        (NVLAMB, "epsilon", -1.0),
+        *((make, "epsilon", 0.0) for make in (NVLAMB, AdamW)),  # 0/0 where there is no gradient
         (NVLAMB, "weight_decay", -0.1),
         (NVLAMB, "global_clipnorm", math.nan),
         (LARS, "momentum", 1.0),
