@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from bert_tf.prepare.fetching import download as module
 from bert_tf.prepare.fetching import sources
 from bert_tf.prepare.fetching.download import download, unpack
 from bert_tf.prepare.fetching.fetch import Client
@@ -119,6 +120,21 @@ def test_archive_becomes_a_folder_but_for_what_is_there(server, tmp_path, capsys
     assert made == {**WEIGHTS, "vocab.txt": b"mine!"} and (folder / "uncased.zip").exists() == is_placed
     assert manifest_of(folder)["counts"]["num_bytes"] == sum(map(len, made.values()))
     assert ("unpacking" in capsys.readouterr().out) == is_placed
+
+
+def test_an_archive_that_was_fetched_before_a_kill_is_unpacked_and_removed(server, tmp_path, monkeypatch):
+    source = weights(server)
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(module, "unpack", killed)
+        served(server, tmp_path, "google", source)
+    del server.pages["/uncased.zip"]
+    served(server, tmp_path, "google", source)
+    assert contents(tmp_path / "google").keys() == {"manifest.json", *(f"uncased/{name}" for name in WEIGHTS)}
+    assert not [*tmp_path.rglob("*.zip")]
 
 
 NOT_PUBLISHED = "delete .*uncased.zip, which is not the published"

@@ -139,14 +139,16 @@ class Files:
         missing = [name for name in archive.files if self.needs(name)]
         if not missing:
             return
-        packed = self.folder / archive.url.rpartition("/")[2]
-        is_placed = packed.is_file()
+        placed = self.folder / archive.url.rpartition("/")[2]
+        is_placed = placed.is_file()
+        # A fetched one has another name, by which the next run knows it after a kill.
+        packed = placed if is_placed else self.folder / f".{placed.name}"
         if is_placed:
-            print(f"{self.dataset}: unpacking {packed} as placed there", flush=True)
-        else:
-            with or_else(self.remedy(packed.name)):
-                self.client.fetch(archive.url, packed, checksum=archive.checksum, label=packed.name)
-        unpacked = self.folder / f".{packed.name}.unpacked"
+            print(f"{self.dataset}: unpacking {placed} as placed there", flush=True)
+        elif not packed.is_file():
+            with or_else(self.remedy(placed.name)):
+                self.client.fetch(archive.url, packed, checksum=archive.checksum, label=placed.name)
+        unpacked = self.folder / f".{placed.name}.unpacked"
         try:
             unpack(packed, unpacked, [PurePosixPath(archive.top, name).as_posix() for name in missing])
             for name in missing:
