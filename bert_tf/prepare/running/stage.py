@@ -81,7 +81,7 @@ class Journal(NamedTuple):
     time: float  # seconds since 1970
     program: str  # its `code_digest`
     # Each holds "finished", a file's entry; "checkpoint", a position in a single long file; or "damaged", the name of a
-    # file that --action verify has found damaged. Also "time", unless `Stage` copied it from an earlier run's journal.
+    # file that --action verify has found damaged. Also "time", unless it was copied from an earlier run's journal.
     steps: list[dict[str, Any]]
     finished: dict[str, FileEntry]
     damaged: set[str]  # names of damaged files that have not been made again
@@ -122,9 +122,11 @@ def read_journal(path: Path) -> Journal | None:
 
 
 def _begin_journal(manifest_path: Path, header: Header, steps: Iterable[Mapping[str, Any]]) -> None:
+    """Replaces the journal. The steps are those of earlier runs: their times do not count towards this one's rate."""
     first = {**Header.to_json(header), "program": code_digest(), "time": time.time()}
+    copied = ({name: value for name, value in step.items() if name != "time"} for step in steps)
     with atomic_file(journal_path(manifest_path)) as file:
-        file.writelines(map(_line, (first, *steps)))
+        file.writelines(map(_line, (first, *copied)))
 
 
 class Stage:
