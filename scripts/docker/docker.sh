@@ -16,10 +16,11 @@ need_docker() {
 
 # With DRY_RUN=1: prints the array `command` as it would be typed in a shell.
 stop_if_dry_run() {
+  shopt -s nocasematch # values as the launchers take them
   case ${DRY_RUN:-0} in
-    0 | false | no) return ;;
+    0 | false | no) shopt -u nocasematch && return ;;
     1 | true | yes) ;;
-    *) fail "DRY_RUN=$DRY_RUN: must be one of 1, 0, true, false, yes, no" ;;
+    *) fail "DRY_RUN=$DRY_RUN: must be 1, 0, true, false, yes or no" ;;
   esac
   local word line="" quote="'" quoted="'\\''"
   for word in "${command[@]}"; do

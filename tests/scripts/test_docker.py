@@ -143,6 +143,13 @@ def test_build_prints_the_command(machine, arguments, proxy, passed_on):
     assert machine.printed("build.sh", *arguments.split(), **proxy) == expected
 
 
+@pytest.mark.parametrize("text, is_dry", [("TRUE", True), ("Yes", True), ("False", False), ("NO", False), ("", False)])
+def test_a_switch_is_spelled_as_for_the_launchers(machine, text, is_dry):
+    done = machine.start("build.sh", DRY_RUN=text)
+    said = "docker build" if is_dry else "error: there is no docker"
+    assert (done.stdout if is_dry else done.stderr).startswith(said)
+
+
 @pytest.mark.parametrize(
     "script, image, said",
     [
@@ -164,7 +171,7 @@ def test_what_is_missing_is_said(machine, script, image, said):
 @pytest.mark.parametrize(
     "name, value, message",
     [
-        ("DRY_RUN", "perhaps", "must be one of 1, 0"),
+        ("DRY_RUN", "perhaps", "must be 1, 0, true, false, yes or no"),
         ("NVIDIA_VISIBLE_DEVICES", "0, 1", "separated by commas without blanks"),
         ("NVIDIA_VISIBLE_DEVICES", "0", "nvidia-smi lists no GPU on this machine"),
         ("HOSTS", "a:1,b:1", "a container starts no ranks on other machines"),
