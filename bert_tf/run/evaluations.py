@@ -11,6 +11,7 @@ import json
 import math
 from pathlib import Path
 
+from bert_tf.base.errors import UserError
 from bert_tf.base.files import read_json_object, write_text
 from bert_tf.run.run_folder import find_checkpoints
 
@@ -62,8 +63,11 @@ def read_evaluations(checkpoints: Path) -> Evaluations | None:
     if not path.exists():
         return None
     stored = read_json_object(path, remedy)
-    stored["by_update"] = {int(update): float(value) for update, value in stored["by_update"].items()}
-    return Evaluations(**stored)
+    try:
+        stored["by_update"] = {int(update): float(value) for update, value in stored["by_update"].items()}
+        return Evaluations(**stored)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path} is not as a run has written it ({error}); {remedy}") from None
 
 
 def find_best(checkpoints: Path) -> int | None:

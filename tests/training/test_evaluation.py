@@ -171,5 +171,6 @@ def test_the_newest_stands_for_a_best_one_that_is_lost_and_damaged_scores_are_re
     assert train(tmp_path)[1] == [(10.0, 10)]
     assert "ckpt-00000004 is damaged (" in capsys.readouterr().err
     file = tmp_path / "checkpoints" / EVALUATIONS
-    file.write_text("[1")
-    refused(f"{EVALUATIONS} .*; remove it, and the newest checkpoint counts as the best", find_weights, tmp_path)
+    for text in ("[1", "{}", '{"by_update": [1]}', '{"by_update": {"ten": 1}}', '{"by_update": {"4": null}}'):
+        file.write_text(text)
+        refused(f"{EVALUATIONS} .*; remove it, and the newest checkpoint counts as the best", find_weights, tmp_path)
