@@ -27,7 +27,7 @@ class TrainedTask(NamedTuple):
     problem: str  # REGRESSION, CLASSES, or another that is not supported
     labels: tuple[str, ...]  # in the order of the outputs
     is_named: bool  # False: the file does not say what the outputs mean; then the labels are LABEL_0, LABEL_1...
-    text_columns: Sequence[str] | None
+    text_columns: Sequence[str]  # empty: the file does not say
 
     def __str__(self) -> str:
         kind = "" if self.problem in (REGRESSION, CLASSES) else f"{self.problem}: "
@@ -60,11 +60,13 @@ def read_task(weights: Weights, variable: str = "output_weights") -> TrainedTask
 
 
 def _read_task_file(file: Path, num_classes: int) -> TrainedTask:
-    task = read_json_object(file, _CORRECT_IT)
+    task, names = read_json_object(file, _CORRECT_IT), {}
     for field in ("labels", "text_columns"):
-        if not isinstance(task.get(field) or [], list):
-            raise _task_error(file, f"{field} is {task[field]!r:.80}: must be a list")
-    labels = tuple(map(str, task.get("labels") or ()))
+        values = task.get(field) or []
+        if not isinstance(values, list) or not _are_names(values):
+            raise _task_error(file, f"{field} is {values!r:.80}: must be a list of different texts")
+        names[field] = tuple(map(str, values))
+    labels = names["labels"]
     problem = REGRESSION if task.get("is_regression") else CLASSES
     return TrainedTask(
         file,
@@ -72,7 +74,7 @@ def _read_task_file(file: Path, num_classes: int) -> TrainedTask:
         problem=problem,
         labels=labels or numbered_labels(num_classes),
         is_named=bool(labels) or problem == REGRESSION,
-        text_columns=task.get("text_columns"),
+        text_columns=names["text_columns"],
     )
 
 
@@ -102,14 +104,19 @@ def _read_config(file: Path, num_classes: int) -> TrainedTask:
         problem=problem or (REGRESSION if num_classes == 1 else CLASSES),
         labels=labels,
         is_named=is_named,
-        text_columns=None,
+        text_columns=(),
     )
+
+
+def _are_names(values: Sequence[Any]) -> bool:
+    """Whether all are texts or whole numbers, and none occurs twice."""
+    return all(isinstance(value, (str, int)) for value in values) and len({*map(str, values)}) == len(values)
 
 
 def _in_order(file: Path, mapping: Any) -> tuple[str, ...]:
     """The labels of ``id2label`` in the order of their numbers. Raises: UserError if one is missing or repeated."""
     ordered = [mapping.get(str(number)) for number in range(len(mapping))] if isinstance(mapping, dict) else [None]
-    if not all(isinstance(label, (str, int)) for label in ordered) or len({*ordered}) < len(ordered):
+    if not _are_names(ordered):
         raise _task_error(file, f"id2label={mapping!r:.200}: must give each number from 0 on a label of its own")
     return tuple(map(str, ordered))
 

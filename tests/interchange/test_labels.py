@@ -134,10 +134,14 @@ def test_nobody_is_told_to_edit_a_file_with_a_hash(data, tmp_path):
 def test_a_task_file_with_values_of_another_kind(data, tmp_path):
     weights = find_weights(save_untrained(tmp_path / "run", data, find_task("CoLA")))
     (weights.folder / MANIFEST).unlink()  # as in a folder that was put together by hand
-    for field, value in (("labels", 2), ("labels", "01"), ("text_columns", 1)):
+    lists = (("labels", [None, "1"]), ("labels", [1, 1]), ("text_columns", [["sentence"]]))
+    for field, value in (("labels", 2), ("labels", "01"), ("text_columns", 1), *lists):
         (weights.folder / "task.json").write_text(json.dumps({"labels": ["0", "1"], field: value}))
-        message = f"task.json: {field} is {value!r}: must be a list; correct it, or use another checkpoint"
-        refused(message, adapt_for_prediction, find_task("CoLA"), find_weights(weights.folder))
+        message = f"task.json: {field} is {value!r}: must be a list of different texts; correct it, or use another"
+        refused(re.escape(message), adapt_for_prediction, find_task("CoLA"), find_weights(weights.folder))
+    (weights.folder / "task.json").write_text('{"labels": ["0", "1"], "text_columns": [1, 2]}')
+    message = "was fine-tuned on the text columns 1, 2, not on sentence"
+    refused(message, adapt_for_prediction, find_task("CoLA"), find_weights(weights.folder))
     (weights.folder / "task.json").write_text('{"labels": ["0", "1"], "task_name": 5}')
     assert adapt_for_prediction(find_task("CoLA"), find_weights(weights.folder))[1] == ""
 
