@@ -19,6 +19,7 @@ from bert_tf.launch.arguments import Typed
 from bert_tf.launch.pretraining import LAMB, Phase, make_phases
 from bert_tf.memory.plan import BUCKET_BYTES, FLOAT, Workload, fits, largest_micro_batch
 from bert_tf.planning.gpus import Gpu
+from bert_tf.settings.training import MAX_GLOBAL_BATCH, MAX_RANKS
 
 # Fitted by trial to the published rates and times in docs/clusters.md, which are then compared with the predictions.
 # Fitted to NVIDIA's TF2 code on DGX-2, DGX-2H and DGX A100: the ranks' wait for the slowest one, as a share of the
@@ -164,13 +165,18 @@ def plan_recipe(
       gradient_bytes: as for `update_time`.
 
     Raises:
-      UserError: the ranks cannot share a global batch evenly, or a micro-batch does not divide it or fit into memory.
+      UserError: there are too many ranks, they cannot share a global batch evenly, or a micro-batch does not divide it
+        or fit into memory.
     """
     default = Typed(LAMB, [])
     original, ranks, precision = make_phases(default), cluster.num_gpus, cluster.gpu.precision
+    if ranks > MAX_RANKS:
+        product = f"{cluster.num_nodes} nodes of {cluster.gpus_per_node} GPUs"
+        raise UserError(f"{product} are {ranks:,} GPUs: a run has at most {MAX_RANKS:,}; plan for fewer nodes")
     batches = [batch or phase.global_batch_size for batch, phase in zip(global_batches, original)]
     if any(batch % ranks for batch in batches):
-        near = ",".join(str(max(1, round(batch / ranks)) * ranks) for batch in batches)
+        most = MAX_GLOBAL_BATCH // ranks
+        near = ",".join(str(min(max(1, round(batch / ranks)), most) * ranks) for batch in batches)
         rule = f"must be multiples of {ranks}, the number of GPUs, as --global_batch={near} are"
         raise UserError(f"{' and '.join(map(str, batches))}, the phases' global batches, {rule}")
     typed = {argument.name: argument.default for argument in LAMB}

@@ -117,7 +117,9 @@ def test_the_program_says_where_the_time_goes(capsys):
         ("--gpu=h100 --micro_batch=3,auto", "a micro-batch of 3 at length 128 must divide"),
         ("--gpu=v100-16 --micro_batch=512,auto", "fit into 16 GiB"),
         ("--gpu=v100-32 --precision=bf16", "no such arithmetic"),
-        ("--gpu=h100 --nodes=16384 --global_batch=262144,131072", "num_gpus (position 8) is '131072': must be"),
+        ("--gpu=h100 --nodes=3 --global_batch=1048576,24", "--global_batch=1048560,24 are"),  # a larger one is refused
+        ("--gpu=h100 --nodes=16384 --global_batch=262144,131072", "16384 nodes of 8 GPUs are 131,072 GPUs: a run"),
+        ("--gpu=h100 --nodes=2049", "2049 nodes of 8 GPUs are 16,392 GPUs: a run has at most 16,384; plan for fewer"),
         ("--gpu=h100 --measured_seqs_per_sec=5", "argument --measured_seqs_per_sec"),
     ],
 )
