@@ -9,7 +9,7 @@ import pytest
 from tests.preparation import write
 from tests.processes import answer
 from tests.refusals import refusal
-from tests.stand_ins import programs
+from tests.stand_ins import programs, write_program
 
 CHECKOUT = Path(__file__).parents[2]
 GLUE = "CoLA SST-2 MRPC STS-B QQP MNLI QNLI RTE WNLI".split()
@@ -137,3 +137,16 @@ def test_a_job_started_without_slurm_is_refused_in_one_line():
     outside = {name: None for name in os.environ if name.startswith("SLURM_")}
     line = refusal(answer("bash", CHECKOUT / "scripts/prepare_data.sub", "wiki_only", **outside))
     assert line.startswith("error: this is a job for Slurm: sbatch ")
+
+
+def test_a_job_whose_workers_have_all_ended_ends_too(tmp_path):
+    for name in ("data/bertPrep.py", "scripts/python.sh"):
+        (tmp_path / name).parent.mkdir()
+        shutil.copy(CHECKOUT / name, tmp_path / name)
+    (tmp_path / "venv/bin").mkdir(parents=True)
+    write_program(tmp_path / "venv/bin/python", "[[ $1 == -c ]] || exec sleep 60")  # the scheduler and the stage
+    folders = dict(SLURM_SUBMIT_DIR=str(tmp_path), BERT_VENV=str(tmp_path / "venv"), BERT_PREP_WORKING_DIR="")
+    environ = {**folders, "SLURM_JOB_ID": "7", "PATH": programs(tmp_path / "bin", srun="exit 1")}
+    done = answer("bash", CHECKOUT / "scripts/prepare_data.sub", "--action", "x", **environ)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: all workers have ended: {tmp_path}/slurm-7.dask.log says why; ")
