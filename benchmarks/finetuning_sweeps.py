@@ -17,12 +17,12 @@ from typing import Any
 
 from bert_tf.base.files import work_folder
 from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
-from bert_tf.launch.arguments import Typed, Values
+from bert_tf.launch.arguments import Positionals, Values
 from bert_tf.launch.call import Recipe
-from bert_tf.launch.environment import LaunchEnvironment, as_typed, flag_texts, short_path, show
+from bert_tf.launch.environment import LaunchEnvironment, as_argument, flag_texts, short_path, show
 from bert_tf.launch.finetuning import task_arguments
 from bert_tf.launch.job import run
-from bert_tf.memory.plan import Workload, find_device, fits
+from bert_tf.memory.plan import Workload, find_rank_memory, fits
 from bert_tf.settings.declaration import Setting
 
 _SEQ_LENGTH = 384
@@ -36,22 +36,22 @@ _HEADS = {"ner_bc5cdr-chem": "entities", "ner_bc5cdr-disease": "entities", "rel_
 _SWEEP_OF_TASKS = {"seq_length": (128, 512), "batch_size": (8, 32, 64)}
 
 
-def make(mode: str, typed: Typed, environment: LaunchEnvironment) -> Sweep:
+def make(mode: str, positionals: Positionals, environment: LaunchEnvironment) -> Sweep:
     """A sweep of SQuAD's head: the configuration that was typed, else all of `_SWEEPS` that fit."""
-    if typed.texts:
-        show(typed.describe())
-        configurations = [{"seq_length": _SEQ_LENGTH, **typed.values}]
+    if positionals.texts:
+        show(positionals.describe())
+        configurations = [{"seq_length": _SEQ_LENGTH, **positionals.values}]
     else:
         num_ranks = max(environment.num_gpus, 1) if mode == "train" else 1
         configurations = find_fitting(environment, num_gpu=[num_ranks], **_SWEEPS[mode])
     return Sweep(f"finetune_{mode}_benchmark", mode, configurations, environment)
 
 
-def make_of_task(mode: str, typed: Typed, environment: LaunchEnvironment) -> Sweep:
+def make_of_task(mode: str, positionals: Positionals, environment: LaunchEnvironment) -> Sweep:
     """A sweep of the typed task's head: all lengths, batch sizes and precisions of NVIDIA's script that fit."""
-    show(typed.describe())
-    fixed = {name: [value] for name, value in {"num_gpu": 1, **typed.values}.items()}
-    name = f"biobert_finetune_{mode}_benchmark_{typed['task']}"
+    show(positionals.describe())
+    fixed = {name: [value] for name, value in {"num_gpu": 1, **positionals.values}.items()}
+    name = f"biobert_finetune_{mode}_benchmark_{positionals['task']}"
     return Sweep(name, mode, find_fitting(environment, **fixed, **_SWEEP_OF_TASKS), environment, heads=_HEADS)
 
 
@@ -70,7 +70,7 @@ def find_fitting(environment: LaunchEnvironment, **choices: Sequence[Any]) -> li
         num_ranks = configuration["num_gpu"]
         return Workload(config, configuration["seq_length"], 0, scope, size, precision, num_ranks=num_ranks)
 
-    limit = find_device(None, choices["num_gpu"][0]).memory
+    limit = find_rank_memory(None, choices["num_gpu"][0]).num_bytes
     combined = (dict(zip(choices, values)) for values in itertools.product(*choices.values()))
     return [configuration for configuration in combined if fits(work(configuration), limit)]
 
@@ -106,7 +106,7 @@ class Sweep:
                 **configuration,
                 "mode": self.mode,
                 "task": self.heads.get(configuration.get("task", "")),
-                "device": environment.given("device"),
+                "device": environment.value_of("device"),
                 "dllog_path": _log_file(folder, configuration),
             }
             num_ranks = flags.pop("num_gpu", 1)
@@ -117,11 +117,11 @@ class Sweep:
 
 
 def _line(configuration: Values) -> str:
-    return ", ".join(f"{name} {as_typed(value)}" for name, value in configuration.items())
+    return ", ".join(f"{name} {as_argument(value)}" for name, value in configuration.items())
 
 
 def _log_file(folder: Path, configuration: Values) -> Path:
-    return folder / f"{'_'.join(str(as_typed(value)) for value in configuration.values())}.json"
+    return folder / f"{'_'.join(str(as_argument(value)) for value in configuration.values())}.json"
 
 
 def _show_table(folder: Path, configurations: Sequence[Values]) -> None:
@@ -139,8 +139,8 @@ _CASED = Setting("cased", "bool", False, is_flag=False)
 _TASK = Setting("task", "str", None, choices=tuple(_HEADS), is_flag=False)
 RECIPES: dict[str, Recipe] = {}
 for _mode, _name, _squads, _ranks in (("train", "train", "num_gpu=8", "num_gpu=2"), ("predict", "inference", "", "")):
-    _typed = task_arguments("squad", f"bert_model=large {_squads} batch_size=8 precision=fp16 use_xla=true")
-    RECIPES[f"finetune_{_name}_benchmark"] = Recipe(_typed, partial(make, _mode))
+    _arguments = task_arguments("squad", f"bert_model=large {_squads} batch_size=8 precision=fp16 use_xla=true")
+    RECIPES[f"finetune_{_name}_benchmark"] = Recipe(_arguments, partial(make, _mode))
     _declared = f"task=ner_bc5cdr-chem {_ranks} bert_model=base cased=false"
-    _typed = task_arguments("squad", _declared, task=_TASK, cased=_CASED)
-    RECIPES[f"biobert/biobert_finetune_{_name}_benchmark"] = Recipe(_typed, partial(make_of_task, _mode))
+    _arguments = task_arguments("squad", _declared, task=_TASK, cased=_CASED)
+    RECIPES[f"biobert/biobert_finetune_{_name}_benchmark"] = Recipe(_arguments, partial(make_of_task, _mode))

@@ -9,7 +9,7 @@ from bert_tf.base.command_line import CommandParser, add_tokenizer_arguments
 from bert_tf.bert_config import BertConfig
 from bert_tf.doctor import machine
 from bert_tf.launch import start
-from bert_tf.launch.arguments import Typed, arguments
+from bert_tf.launch.arguments import Positionals, arguments
 from bert_tf.launch.environment import LaunchEnvironment
 from bert_tf.programs import prepare
 from bert_tf.programs.flags import add_option, parse_flags
@@ -71,7 +71,7 @@ def test_a_tilde_in_a_path_is_the_home_folder(monkeypatch):
     assert (flags.model_dir, flags.input_files, flags.eval_files) == ("/h/x", "/h/a,/b~,/h/c, /h", "~nobody at all/x")
     assert find_setting("text_column", PreparationOptions).parse("~") == "~"
     environment = LaunchEnvironment({"RESULTS_DIR": "~/r", "INIT_CHECKPOINT": "~/c", "CUDA_VISIBLE_DEVICES": ""})
-    assert (environment.given("results_dir"), environment.init_checkpoint) == ("/h/r", "/h/c")
+    assert (environment.value_of("results_dir"), environment.init_checkpoint) == ("/h/r", "/h/c")
     monkeypatch.setenv("BERT_PREP_WORKING_DIR", "~/w")
     assert prepare._working_dir() == machine.find_folder("data", "BERT_PREP_WORKING_DIR").path == Path("/h/w")
     assert ",/h/d:/h/d" in start.container_options({"CONTAINER_IMAGE": "i", "DATA_DIR": "~/d"})[1]
@@ -180,8 +180,8 @@ def test_a_new_setting_is_a_flag(made_up, capsys):
 
 def test_a_new_setting_is_an_option_of_preparation_an_argument_and_a_variable(made_up):
     [argument] = arguments("made_up_phase1=5", made_up)
-    assert Typed([argument], ["8"]).values == {"made_up_phase1": 8}
-    refused(rf"made_up_phase1 \(position 1\) is '0': {RULE}", Typed, [argument], ["0"])
+    assert Positionals([argument], ["8"]).values == {"made_up_phase1": 8}
+    refused(rf"made_up_phase1 \(position 1\) is '0': {RULE}", Positionals, [argument], ["0"])
     assert from_variables({"MADE_UP": "2"}, made_up) == {"made_up": 2}
     refused(f"^MADE_UP=x: {RULE}$", from_variables, {"MADE_UP": "x"}, made_up)
     parser = CommandParser("program", None)

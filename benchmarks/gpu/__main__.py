@@ -37,7 +37,7 @@ from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.base.files import write_text
 from bert_tf.base.machine.hardware import GIB, ask_nvidia_smi, count_cores, free_memory
 from bert_tf.base.signals import STOP_SIGNALS, STOPPED_EXIT_CODE, handling
-from bert_tf.memory.plan import find_device
+from bert_tf.memory.plan import find_rank_memory
 from bert_tf.run.run_folder import provenance
 
 NEEDS = "a GPU, or --rehearse"
@@ -101,7 +101,7 @@ def main(argv: Sequence[str]) -> int:
     else:
         print("no peer is measured; --peer_python names a Python with PyTorch and transformers for that", flush=True)
     finished = Finished(args.output / "rows.jsonl", find_facts(args.rehearse))
-    memory = find_device(None, 1).memory
+    memory = find_rank_memory(None, 1).num_bytes
     has_bf16 = args.rehearse or tuple(finished.facts["compute_capability"]) >= (8, 0)
     groups = plan_rows(REHEARSAL if args.rehearse else Sizes(), memory, has_bf16, bool(args.peer_python))
     rows = [row for group in groups for row in group]

@@ -189,7 +189,7 @@ def run(row: Row) -> dict[str, Any]:
 
 def speed(row: Row, update_secs: float, mean_count: float, device_name: str) -> dict[str, Any]:
     """Rates of updates of `mean_count` micro-batches, beside what is predicted and the device's peak."""
-    from bert_tf.memory.plan import find_device
+    from bert_tf.memory.plan import find_rank_memory
     from bert_tf.planning.gpus import recognise
     from bert_tf.run.gpus import flops_per_row, peak_tflops
 
@@ -197,7 +197,7 @@ def speed(row: Row, update_secs: float, mean_count: float, device_name: str) -> 
     rows_per_sec = mean_count * work.micro_batch_size / update_secs
     flops = flops_per_row(work)
     peak = peak_tflops(device_name, row.precision)
-    gpu = recognise(device_name, find_device(None, 1).memory, row.precision) if work.scope == "step" else None
+    gpu = recognise(device_name, find_rank_memory(None, 1).num_bytes, row.precision) if work.scope == "step" else None
     predicted_secs = mean_count * gpu.micro_batch_secs(work) + gpu.optimizer_secs(work) if gpu else None
     return {
         "update_secs": update_secs,

@@ -43,7 +43,7 @@ def parse_number(text: str) -> float:
     return float(text)
 
 
-def nearest(word: str, known_words: Iterable[str]) -> str:
+def suggestion(word: str, known_words: Iterable[str]) -> str:
     """The end of an error message that suggests the known word most similar to `word`; empty if none is similar."""
     similar = difflib.get_close_matches(word, list(known_words), 1)
     return f"; did you mean {similar[0]}?" if similar else ""

@@ -75,7 +75,7 @@ def arguments(declared: str, *classes: type, **special: Setting) -> tuple[Argume
 
 
 @dataclasses.dataclass(frozen=True)
-class Typed:
+class Positionals:
     """A launcher's arguments: the texts that a user typed for the first ones, and the values of all of them.
 
     Raises:

@@ -15,7 +15,7 @@ from bert_tf.base.errors import USER_ERROR_EXIT_CODE, MissingError, UserError
 from bert_tf.base.files import CHECKOUT, read_json_object, work_folder, write_text
 from bert_tf.base.signals import STOPPED_EXIT_CODE, handling
 from bert_tf.bert_config import PRESETS
-from bert_tf.launch.arguments import Argument, Typed, Values
+from bert_tf.launch.arguments import Argument, Positionals, Values
 from bert_tf.launch.environment import SETTINGS_OF, LaunchEnvironment, flag_texts, short_path, show
 from bert_tf.launch.job import run
 from bert_tf.launch.rank import FORWARDED_SIGNALS, POLL_SECS, describe_signal
@@ -59,7 +59,7 @@ class Call(abc.ABC):
     """
 
     kind: str
-    typed: Typed
+    positionals: Positionals
     environment: LaunchEnvironment
 
     @property
@@ -85,20 +85,22 @@ class Call(abc.ABC):
 
     @property
     def num_ranks(self) -> int:
-        return self.typed.values.get(self.typed.name_of("num_ranks"), 1)  # scripts without this argument start one
+        return self.positionals.values.get(
+            self.positionals.name_of("num_ranks"), 1
+        )  # scripts without this argument start one
 
     @property
     def folder(self) -> Path:
-        name = f"tf_bert_{self.kind}_{self.typed['bert_model']}_{self.typed['precision']}_{self.size}"
+        name = f"tf_bert_{self.kind}_{self.positionals['bert_model']}_{self.positionals['precision']}_{self.size}"
         return self.environment.path("results_dir", work_folder() / "results" / name)
 
     def launch(self) -> int:
         """Shows the plan and, unless this is a dry run, carries it out; returns the first exit code that is not 0."""
         environment = self.environment
         self.check()
-        limits = {name: environment.given(name) for name in ("restarts", "max_hours")}
+        limits = {name: environment.value_of(name) for name in ("restarts", "max_hours")}
         plan = [
-            *self.typed.describe(),
+            *self.positionals.describe(),
             *self.describe(),
             f"device = {environment.describe_device(self.num_ranks)}",
             f"results_dir = {short_path(self.folder)}",
@@ -142,11 +144,13 @@ class Call(abc.ABC):
     def _train(self, training: Run) -> int:
         environment, run_folder = self.environment, Path(training.flags["model_dir"])
         flags, logs = self.settings(training.program, training.flags), run_folder / "logs"
-        num_fruitless, restarts = 0, environment.given("restarts")
+        num_fruitless, restarts = 0, environment.value_of("restarts")
         while True:
             if (left := environment.hours_left()) is not None:
                 if left < 1e-4:
-                    show([f"MAX_HOURS={environment.given('max_hours'):g} are over: stopped; the same command goes on"])
+                    show(
+                        [f"MAX_HOURS={environment.value_of('max_hours'):g} are over: stopped; the same command goes on"]
+                    )
                     return STOPPED_EXIT_CODE
                 flags["max_hours"] = f"{left:.4f}"
             reached = newest_update(run_folder) if restarts else 0
@@ -174,11 +178,11 @@ class Recipe(NamedTuple):
     """What a script does: its arguments (none if it reads only variables), and the function that makes its call."""
 
     arguments: Sequence[Argument]
-    make: Callable[[Typed, LaunchEnvironment], Any]
+    make: Callable[[Positionals, LaunchEnvironment], Any]
 
     def launch(self, texts: Sequence[str], environment: LaunchEnvironment) -> int:
         """Carries out the call with the arguments that were typed; returns the exit code."""
-        return self.make(Typed(self.arguments, texts), environment).launch()
+        return self.make(Positionals(self.arguments, texts), environment).launch()
 
 
 def find_checkpoint(path: str, title: str) -> Path:
@@ -199,18 +203,18 @@ def config_file(checkpoint: Path) -> Path:
     return hugging_face if hugging_face.is_file() and not ours.is_file() else ours
 
 
-def check_model(checkpoint: Path, typed: Typed) -> None:
+def check_model(checkpoint: Path, positionals: Positionals) -> None:
     """Raises `UserError` if the file beside a checkpoint describes another model than argument bert_model."""
     file = config_file(checkpoint)
     sizes = read_json_object(
         file, "name the folder in which it lies beside the weights; of a pre-training in two phases that is phase_2"
     )
-    described, expected = (sizes.get("num_hidden_layers"), sizes.get("hidden_size")), PRESETS[typed["bert_model"]]
+    described, expected = (sizes.get("num_hidden_layers"), sizes.get("hidden_size")), PRESETS[positionals["bert_model"]]
     if described != expected:
         theirs, ours = (
             f"num_hidden_layers {layers} and hidden_size {width}" for layers, width in (described, expected)
         )
-        name = f"{typed.title('bert_model')} is {typed['bert_model']}, with {ours}"
+        name = f"{positionals.title('bert_model')} is {positionals['bert_model']}, with {ours}"
         raise UserError(f"{name}, but {file} has {theirs}; name its model, or use the program itself (run_*.py)")
 
 

@@ -43,16 +43,16 @@ class LaunchEnvironment:
 
     def __init__(self, environ: Mapping[str, str]):
         self.environ = environ
-        self._given = from_variables(environ, *SETTINGS)
+        self._values = from_variables(environ, *SETTINGS)
         self.data_dir = self.path("data_dir", self.path("working_dir", work_folder() / "data"))
-        self.is_dry_run = bool(self.given("dry_run"))
-        init_checkpoint = self.given("init_checkpoint")
+        self.is_dry_run = bool(self.value_of("dry_run"))
+        init_checkpoint = self.value_of("init_checkpoint")
         self.init_checkpoint = init_checkpoint and os.path.abspath(init_checkpoint)
         self.signals: list[int] = []
         self._started_at = time.monotonic()
-        self.num_gpus = 0 if self.given("device") == "cpu" else count_gpus(environ)
+        self.num_gpus = 0 if self.value_of("device") == "cpu" else count_gpus(environ)
 
-    def changed(self, environ: Mapping[str, str]) -> LaunchEnvironment:
+    def with_variables(self, environ: Mapping[str, str]) -> LaunchEnvironment:
         """A copy with other variables, which shares the time that counts for MAX_HOURS and the received signals."""
         other = LaunchEnvironment(environ)
         other._started_at, other.signals = self._started_at, self.signals
@@ -62,18 +62,18 @@ class LaunchEnvironment:
         """The variables, and `defaults` for those that are unset or, which means the same, empty."""
         return {**self.environ, **{name: text for name, text in defaults.items() if not self.environ.get(name)}}
 
-    def given(self, name: str) -> Any:
+    def value_of(self, name: str) -> Any:
         """The value that a variable gives a setting; None if no variable does."""
-        return self._given.get(name)
+        return self._values.get(name)
 
     def hours_left(self) -> float | None:
         """What is left of MAX_HOURS, counted from the creation of this object; None if it is not set."""
-        hours = self.given("max_hours")
+        hours = self.value_of("max_hours")
         return None if hours is None else hours - (time.monotonic() - self._started_at) / 3600
 
     def path(self, name: str, default: Path) -> Path:
         """The absolute path that the variable of a setting gives, else `default`."""
-        given = self.given(name)
+        given = self.value_of(name)
         return Path(os.path.abspath(given)) if given else default
 
     def start(self, num_ranks: int) -> Start:
@@ -109,10 +109,10 @@ class LaunchEnvironment:
 
 def flag_texts(flags: Mapping[str, Any]) -> list[str]:
     """Flags as a command line has them; None stands for the default, and is left out."""
-    return [f"--{name}={as_typed(value)}" for name, value in flags.items() if value is not None]
+    return [f"--{name}={as_argument(value)}" for name, value in flags.items() if value is not None]
 
 
-def as_typed(value: Any) -> Any:
+def as_argument(value: Any) -> Any:
     """The value as a launcher's argument: true and false in lower case."""
     return str(value).lower() if isinstance(value, bool) else value
 

@@ -13,7 +13,7 @@ from typing import ClassVar
 from bert_tf.base.errors import MissingError, UserError
 from bert_tf.base.files import check_file, check_output
 from bert_tf.bert_config import PRESETS, BertConfig
-from bert_tf.launch.arguments import Argument, Typed, Values, arguments
+from bert_tf.launch.arguments import Argument, Positionals, Values, arguments
 from bert_tf.launch.call import Call, Run, check_model, find_checkpoint
 from bert_tf.launch.environment import SETTINGS_OF, LaunchEnvironment, short_path, show
 from bert_tf.settings.declaration import Setting
@@ -39,18 +39,16 @@ class Finetuning(Call):
     """A call for fine-tuning, which has a learning rate and num_gpus, or for using a fine-tuned model.
 
     Attributes:
-      folder_of_data: the data folder's name in the plan, and its path.
+      data_label: the data folder's name in the plan.
+      data: its path.
       program: the name of a module in `programs`.
-      left: output files to name at the end: label -> path from the folder of the first run.
+      result_files: output files to name at the end: label -> path from the folder of the first run.
     """
 
-    folder_of_data: tuple[str, Path]
+    data_label: str
+    data: Path
     program: ClassVar[str]
-    left: ClassVar[Mapping[str, str]]
-
-    @property
-    def data(self) -> Path:
-        return self.folder_of_data[1]
+    result_files: ClassVar[Mapping[str, str]]
 
     @property
     @abc.abstractmethod
@@ -60,27 +58,26 @@ class Finetuning(Call):
     @property
     def batch_size(self) -> int:
         """The batch size of a rank in training; in scripts with only one batch size it is predict_batch_size."""
-        flags = self.typed.flags()
+        flags = self.positionals.flags()
         return flags.get("train_batch_size", flags["predict_batch_size"])
 
     @property
     def trains(self) -> bool:
-        return "learning_rate" in self.typed.flags()
+        return "learning_rate" in self.positionals.flags()
 
     @property
     def size(self) -> str:
         return f"{'gbs' if self.trains else 'bs'}{self.batch_size * self.num_ranks}"
 
     def describe(self) -> list[str]:
-        name, data = self.folder_of_data
-        lines = [f"{name} = {short_path(data)}"]
+        lines = [f"{self.data_label} = {short_path(self.data)}"]
         if self.trains:
-            rate = f"{self.typed.flags()['learning_rate'] * self.num_ranks:g}"
+            rate = f"{self.positionals.flags()['learning_rate'] * self.num_ranks:g}"
             lines += [f"global_batch_size = {self.batch_size * self.num_ranks}", f"effective_learning_rate = {rate}"]
         return lines
 
     def check(self) -> None:
-        self.check_settings(self.program, self.typed.flags())
+        self.check_settings(self.program, self.positionals.flags())
         with contextlib.suppress(MissingError):  # a dry run goes on without the file
             self._weights()
 
@@ -92,30 +89,34 @@ class Finetuning(Call):
         """
         model_dir = self.folder / folder
         weights, files = self._weights()
-        common = {**self.typed.flags(), "model_dir": model_dir, "dllog_path": model_dir / "dllogger.json"}
+        common = {**self.positionals.flags(), "model_dir": model_dir, "dllog_path": model_dir / "dllogger.json"}
         if self.trains:
             common["train_batch_size"] = self.batch_size
         return Run(f"{self.title}, {mode}", self.program, {**common, **weights, "mode": mode, **flags}, files)
 
     def _weights(self) -> tuple[Values, Mapping[Path, str]]:
         """The flags for the initial weights, and files to write: bert_config.json for random ones (``none``)."""
-        name = self.typed.name_of("init_checkpoint")
-        if not (self.trains and self.typed[name] == "none"):
-            checkpoint = find_checkpoint(self.typed[name], f"{self.typed.title(name)} is {self.typed[name]!r}")
-            check_model(checkpoint, self.typed)
+        name = self.positionals.name_of("init_checkpoint")
+        if not (self.trains and self.positionals[name] == "none"):
+            checkpoint = find_checkpoint(
+                self.positionals[name], f"{self.positionals.title(name)} is {self.positionals[name]!r}"
+            )
+            check_model(checkpoint, self.positionals)
             return {"init_checkpoint": checkpoint}, {}
-        if not self.environment.given("vocab_file"):
+        if not self.environment.value_of("vocab_file"):
             raise UserError(f"{name} is 'none' (random weights), which needs VOCAB_FILE=<a vocab.txt>")
         vocab_file = self.environment.path("vocab_file", Path())
         check_file(vocab_file, "set VOCAB_FILE to a vocab.txt")
-        config = BertConfig.preset(self.typed["bert_model"], open_tokenizer(vocab_file).vocab_size).to_json()
+        config = BertConfig.preset(self.positionals["bert_model"], open_tokenizer(vocab_file).vocab_size).to_json()
         file = self.folder / "bert_config.json"
         check_output(file, str(file), lambda beginning: beginning == config.encode())
         return {"init_checkpoint": None, "bert_config_file": file, "vocab_file": vocab_file}, {file: config}
 
     def results(self, runs: Sequence[Run]) -> Sequence[str]:
-        left = {**self.left, **({"curves": "report.html"} if self.trains else {})}
-        files = {label: Path(os.path.normpath(runs[0].flags["model_dir"] / file)) for label, file in left.items()}
+        result_files = {**self.result_files, **({"curves": "report.html"} if self.trains else {})}
+        files = {
+            label: Path(os.path.normpath(runs[0].flags["model_dir"] / file)) for label, file in result_files.items()
+        }
         return [f"{label}: {short_path(file)}" for label, file in files.items()]
 
 
@@ -141,15 +142,15 @@ SQUAD_INFERENCE = task_arguments(
 
 
 class SquadCall(Finetuning):
-    program, title, left = "squad", "SQuAD", {"predictions": "predictions.json"}
+    program, title, result_files = "squad", "SQuAD", {"predictions": "predictions.json"}
 
     @classmethod
-    def from_typed(cls, kind: str, typed: Typed, environment: LaunchEnvironment) -> SquadCall:
-        default = environment.data_dir / "download" / "squad" / f"v{typed['squad_version']}"
-        return cls(kind, typed, environment, ("squad_dir", environment.path("squad_dir", default)))
+    def from_positionals(cls, kind: str, positionals: Positionals, environment: LaunchEnvironment) -> SquadCall:
+        default = environment.data_dir / "download" / "squad" / f"v{positionals['squad_version']}"
+        return cls(kind, positionals, environment, "squad_dir", environment.path("squad_dir", default))
 
     def runs(self) -> list[Run]:
-        flags = {"version_2_with_negative": self.typed["squad_version"] == "2.0"}
+        flags = {"version_2_with_negative": self.positionals["squad_version"] == "2.0"}
         if self.trains:
             run = self.run("squad", "train_and_predict", train_file=self.questions("train"), **flags)
         else:
@@ -159,7 +160,7 @@ class SquadCall(Finetuning):
 
     def questions(self, split: str) -> Path:
         """SQuAD's file for a split; raises `UserError` if it is missing."""
-        file = self.data / f"{split}-v{self.typed['squad_version']}.json"
+        file = self.data / f"{split}-v{self.positionals['squad_version']}.json"
         download = "download it with data/bertPrep.py --action download --dataset squad"
         check_file(file, f"{download}, or set SQUAD_DIR to the folder that holds it")
         return file
@@ -188,17 +189,17 @@ GLUE_INFERENCE = task_arguments(
 
 
 class GlueCall(Finetuning):
-    program, left = "classifier", {"scores": "eval_results.txt"}
+    program, result_files = "classifier", {"scores": "eval_results.txt"}
 
     @classmethod
-    def from_typed(cls, kind: str, typed: Typed, environment: LaunchEnvironment) -> GlueCall:
-        name = typed["task_name"]
+    def from_positionals(cls, kind: str, positionals: Positionals, environment: LaunchEnvironment) -> GlueCall:
+        name = positionals["task_name"]
         if name.lower() == CUSTOM:
             program = f"run_classifier.py --task_name={CUSTOM}, docs/fine_tuning.md"
             raise UserError(f"task_name (position 1) is {name!r}: for files of your own see {program}")
         name = find_task(name).name
         data = environment.path("glue_dir", environment.data_dir / "download" / "glue") / name
-        return cls(f"{kind}_{name.lower()}", typed, environment, ("data_dir", data))
+        return cls(f"{kind}_{name.lower()}", positionals, environment, "data_dir", data)
 
     @property
     def title(self) -> str:

@@ -38,7 +38,7 @@ from bert_tf.launch.rank import (
     FORWARDED_SIGNALS,
     LAUNCHER_VARIABLE,
     POLL_SECS,
-    SIGNALS,
+    SIGNALS_FILE,
     describe_signal,
     shell_code,
     start_child,
@@ -94,12 +94,12 @@ def run(title: str, command: Sequence[str], num_ranks: int, log_folder: Path, en
     # If this process is killed, mpirun and horovodrun must live on, or they would kill ranks that are still saving.
     # Ranks on this machine notice by themselves that it is gone.
     ranks_notice_end = start.launcher in ("mpirun", "horovodrun") and not start.hosts
-    write_text(folder / SIGNALS, "\n")  # now, so that the file exists even if the disk is full later
+    write_text(folder / SIGNALS_FILE, "\n")  # now, so that the file exists even if the disk is full later
 
     def pass_on(number: int) -> None:
         received.append(number)
         print_beside_bars(f"{signal.Signals(number).name}: passed on to the ranks")
-        with open(folder / SIGNALS, "a", encoding="utf-8") as file:
+        with open(folder / SIGNALS_FILE, "a", encoding="utf-8") as file:
             file.write(f"{int(number)}\n")
 
     with handling(FORWARDED_SIGNALS, pass_on):
@@ -108,7 +108,7 @@ def run(title: str, command: Sequence[str], num_ranks: int, log_folder: Path, en
         _show(folder / "rank_0.log", process, received)
     code = _exit_code(folder, start, process.returncode, received)
     try:
-        (folder / SIGNALS).touch()  # made above, so this fails only if the disk is gone or has become read-only
+        (folder / SIGNALS_FILE).touch()  # made above, so this fails only if the disk is gone or has become read-only
     except OSError as error:
         print_beside_bars(
             f"{short_path(folder)} cannot be written to ({error.strerror}), so the ranks' last messages are lost: "

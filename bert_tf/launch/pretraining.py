@@ -15,9 +15,9 @@ from bert_tf.base.errors import MissingError, UserError
 from bert_tf.base.files import check_output, read_json_object
 from bert_tf.base.locks import FileLock, LockedError
 from bert_tf.bert_config import BertConfig
-from bert_tf.launch.arguments import Typed, Values, arguments
+from bert_tf.launch.arguments import Positionals, Values, arguments
 from bert_tf.launch.call import Call, Run, check_model, config_file, find_checkpoint
-from bert_tf.launch.environment import LaunchEnvironment, as_typed, short_path, show
+from bert_tf.launch.environment import LaunchEnvironment, as_argument, short_path, show
 from bert_tf.launch.prepared_data import PreparedData, choose_data
 from bert_tf.run.events import CONVERGED, DONE, last_event
 from bert_tf.run.run_folder import (
@@ -70,7 +70,7 @@ class Phase:
     learning_rate: float
     warmup_steps: int
     num_updates: int
-    ending: str = ""  # with which the names of its own arguments end
+    argument_suffix: str = ""  # with which the names of its own arguments end
     starts_after: str | None = None  # the phase whose weights it starts from
 
     def __post_init__(self) -> None:
@@ -102,7 +102,7 @@ class Phase:
             "max_seq_length": self.max_seq_length,
             "max_predictions_per_seq": self.max_predictions_per_seq,
         }
-        return [f"{name}{self.ending} = {value}" for name, value in lines.items()]
+        return [f"{name}{self.argument_suffix} = {value}" for name, value in lines.items()]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,28 +111,28 @@ class Pretraining(Call):
 
     Attributes:
       optimizer_type: the flag of run_pretraining.py.
-      only: the name of the only phase to run; None: all are run.
+      only_phase: the name of the only phase to run; None: all are run.
       is_cased: whether the vocabulary of the data must be cased; None: either.
-      held: holds the lock of the results folder while the call is carried out.
+      locks: holds the lock of the results folder while the call is carried out.
     """
 
     optimizer_type: str
     phases: Sequence[Phase]
-    only: str | None = None
+    only_phase: str | None = None
     is_cased: bool | None = None
-    held: contextlib.ExitStack = dataclasses.field(default_factory=contextlib.ExitStack)
+    locks: contextlib.ExitStack = dataclasses.field(default_factory=contextlib.ExitStack)
 
     def launch(self) -> int:
-        with self.held:
+        with self.locks:
             return super().launch()
 
     @property
     def size(self) -> str:
-        return "_".join(f"gbs{phase.ending[-1:]}{phase.global_batch_size}" for phase in self.phases)
+        return "_".join(f"gbs{phase.argument_suffix[-1:]}{phase.global_batch_size}" for phase in self.phases)
 
     @property
-    def chosen(self) -> list[Phase]:
-        return [phase for phase in self.phases if self.only in (None, phase.name)]
+    def chosen_phases(self) -> list[Phase]:
+        return [phase for phase in self.phases if self.only_phase in (None, phase.name)]
 
     def run_folder(self, phase: Phase) -> Path:
         return self.folder / phase.name
@@ -141,7 +141,7 @@ class Pretraining(Call):
         """Whether there is an undamaged checkpoint of the phase's last update, or of its end by EARLY_STOPPING."""
         checkpoints = find_checkpoints(self.run_folder(phase) / "checkpoints")
         newest = max(checkpoints, default=None)
-        if newest is None or (newest < phase.num_updates and self.end_of(phase) != CONVERGED):
+        if newest is None or (newest < phase.num_updates and self.end_reason(phase) != CONVERGED):
             return False
         return find_damage(checkpoints[newest]) is None
 
@@ -152,7 +152,7 @@ class Pretraining(Call):
         finished; but not any more once the next phase has begun with its weights.
         """
         ends = (DONE, CONVERGED) if self._has_successor(phase) else (DONE,)
-        return self.has_weights(phase) and self.end_of(phase) in ends
+        return self.has_weights(phase) and self.end_reason(phase) in ends
 
     def has_begun(self, phase: Phase) -> bool:
         return (self.run_folder(phase) / CONFIG).exists()
@@ -161,24 +161,24 @@ class Pretraining(Call):
         """Whether a phase has begun that starts from this one's weights."""
         return any(other.starts_after == phase.name and self.has_begun(other) for other in self.phases)
 
-    def end_of(self, phase: Phase) -> str | None:
+    def end_reason(self, phase: Phase) -> str | None:
         """The recorded reason why the phase's run has ended; None if it has not ended, or was started again."""
         event = last_event(self.run_folder(phase)) or {}
         return event["reason"] if event.get("event") == "end" else None
 
     def describe(self) -> list[str]:
-        start = self._start_of(self.chosen[0])
+        start = self._start_of(self.chosen_phases[0])
         return [
             *itertools.chain(*(phase.describe() for phase in self.phases)),
             f"sequences_in_all = {sum(phase.num_sequences for phase in self.phases)}",
             f"init_checkpoint = {short_path(Path(start)) if start else 'none (random weights)'}",
-            f"packing = {as_typed(bool(self.environment.given('packing')))}",
+            f"packing = {as_argument(bool(self.environment.value_of('packing')))}",
         ]
 
     def check(self) -> None:
         """Raises `UserError` if a chosen phase has no update, or settings that do not go together."""
-        share = self.environment.given("masked_lm_prob")
-        for phase in self.chosen:
+        share = self.environment.value_of("masked_lm_prob")
+        for phase in self.chosen_phases:
             if share and (num_masked := round(share * phase.max_seq_length)) > phase.max_predictions_per_seq:
                 raise UserError(
                     f"MASKED_LM_PROB={share:g}: {num_masked} of {phase.max_seq_length} tokens, but {phase.title} has "
@@ -186,9 +186,9 @@ class Pretraining(Call):
                     f"--max_predictions_per_seq={num_masked}"
                 )
             if not phase.num_updates:
-                steps = f"{self.typed.title('train_steps')} is {self.typed['train_steps']}"
+                steps = f"{self.positionals.title('train_steps')} is {self.positionals['train_steps']}"
                 raise UserError(f"{steps}: {phase.title} would have no update; raise it, or make its update smaller")
-            check_unpacked(phase.train_batch_size, self.environment.given("packing"))
+            check_unpacked(phase.train_batch_size, self.environment.value_of("packing"))
             size = {"train_batch_size": 1} if phase.train_batch_size == AUTO else {}
             try:
                 self.check_settings("pretraining", {**self._flags(phase), **size})
@@ -201,7 +201,7 @@ class Pretraining(Call):
         Raises:
           UserError: something is missing, or the run in the folder was started with other values.
         """
-        folder, environment, chosen = self.folder, self.environment, self.chosen
+        folder, environment, chosen = self.folder, self.environment, self.chosen_phases
         not_begun = [phase for phase in self.phases if not self.has_begun(phase)]
         has_begun = len(not_begun) < len(self.phases)
         if not has_begun:
@@ -210,13 +210,13 @@ class Pretraining(Call):
         if environment.init_checkpoint:
             checkpoint = find_checkpoint(environment.init_checkpoint, f"INIT_CHECKPOINT={environment.init_checkpoint}")
             if config_file(checkpoint).is_file():
-                check_model(checkpoint, self.typed)
+                check_model(checkpoint, self.positionals)
         data = self._choose_data()
         plan = {
-            **{name: as_typed(value) for name, value in self.typed.values.items()},
+            **{name: as_argument(value) for name, value in self.positionals.values.items()},
             "dataset": data[0].dataset,
             "init_checkpoint": environment.init_checkpoint,
-            **{name: bool(environment.given(name)) for name in ("packing", "no_next_sentence")},
+            **{name: bool(environment.value_of(name)) for name in ("packing", "no_next_sentence")},
             "data_format": data[0].data_format,
             "text_sha256": data[0].text,
         }
@@ -225,8 +225,8 @@ class Pretraining(Call):
             start = f"the end of {previous.title}, which {short_path(self.run_folder(previous))} has not reached"
             raise MissingError(f"{chosen[0].title} starts from {start}; run it first")
         if not environment.is_dry_run:
-            self.held.enter_context(_lock(folder))  # so that the plan does not change while the runs go on
-        if has_begun and not environment.given("continue_with_changes"):
+            self.locks.enter_context(_lock(folder))  # so that the plan does not change while the runs go on
+        if has_begun and not environment.value_of("continue_with_changes"):
             check_same_plan(folder, plan, not_begun)
             for phase, prepared in zip(chosen, data):
                 if phase not in not_begun:
@@ -257,12 +257,12 @@ class Pretraining(Call):
         old_identity, data_facts = recorded["identity"], recorded.get("data", {})
         # Records have no rules in config.json: they are masked by the default ones.
         masking = {**dataclasses.asdict(MaskingOptions()), **data_facts.get("masking_rules", {})}
-        model = BertConfig.preset(self.typed["bert_model"], old_identity["bert_config"]["vocab_size"])
+        model = BertConfig.preset(self.positionals["bert_model"], old_identity["bert_config"]["vocab_size"])
         old, new = {**masking, **old_identity}, {"bert_config": model.to_dict(), **self.identity(phase)}
-        if self.end_of(phase) == CONVERGED and self._has_successor(phase):
+        if self.end_reason(phase) == CONVERGED and self._has_successor(phase):
             stopping = ("eval_steps", "early_stopping")
             old.update({name: recorded.get("settings", {}).get(name) for name in stopping})
-            new.update({name: self.environment.given(name) for name in stopping})
+            new.update({name: self.environment.value_of(name) for name in stopping})
         old_manifest = data_facts.get("manifest_sha256")
         if data and old_manifest and old_manifest != data.manifest_sha256:
             old["data"] = f"{data_facts['input_files']}, manifest {old_manifest[:16]}"
@@ -271,17 +271,17 @@ class Pretraining(Call):
 
     def _choose_data(self) -> list[PreparedData]:
         """The data of each chosen phase. Raises `UserError` if there are none, or EVAL_STEPS lacks held-out data."""
-        given = self.environment.given
+        value_of = self.environment.value_of
         data = choose_data(
             self.environment.data_dir,
-            given("dataset"),
-            [(phase.max_seq_length, phase.max_predictions_per_seq) for phase in self.chosen],
-            given("data_format") or ("tokens" if given("no_next_sentence") else None),
+            value_of("dataset"),
+            [(phase.max_seq_length, phase.max_predictions_per_seq) for phase in self.chosen_phases],
+            value_of("data_format") or ("tokens" if value_of("no_next_sentence") else None),
             self.is_cased,
         )
         show([f"dataset = {data[0].dataset}", f"data_format = {data[0].data_format}"])
         if without := [prepared for prepared in data if not prepared.has_test]:
-            if given("eval_steps"):
+            if value_of("eval_steps"):
                 raise UserError(
                     f"EVAL_STEPS={self.environment.environ['EVAL_STEPS']}: {without[0].folder} has no test split; "
                     "leave EVAL_STEPS and EARLY_STOPPING out, or make data with one (bertPrep.py --action sharding "
@@ -298,7 +298,7 @@ class Pretraining(Call):
     def _flags(self, phase: Phase) -> Values:
         is_auto, run_folder = phase.train_batch_size == AUTO, self.run_folder(phase)
         return {
-            **self.typed.flags(),
+            **self.positionals.flags(),
             "model_dir": run_folder,
             "train_batch_size": phase.train_batch_size,
             "num_accumulation_steps": None if is_auto else phase.num_accumulation_steps,
@@ -329,35 +329,37 @@ class Pretraining(Call):
         ]
 
 
-def make_phase(typed: Typed, name: str, lengths: tuple[int, int], *, num_updates: int, ending: str = "") -> Phase:
-    """A phase from a launcher's arguments, those whose names end with `ending`."""
+def make_phase(
+    positionals: Positionals, name: str, lengths: tuple[int, int], *, num_updates: int, argument_suffix: str = ""
+) -> Phase:
+    """A phase from a launcher's arguments, those whose names end with `argument_suffix`."""
 
     def value(setting: str) -> Any:
-        return typed[typed.name_of(setting, ending)]
+        return positionals[positionals.name_of(setting, argument_suffix)]
 
-    sizes = value("train_batch_size"), value("num_accumulation_steps"), typed[typed.name_of("num_ranks")]
-    return Phase(name, *lengths, *sizes, value("learning_rate"), value("warmup_steps"), num_updates, ending)
+    sizes = value("train_batch_size"), value("num_accumulation_steps"), positionals[positionals.name_of("num_ranks")]
+    return Phase(name, *lengths, *sizes, value("learning_rate"), value("warmup_steps"), num_updates, argument_suffix)
 
 
-def make_phases(typed: Typed) -> list[Phase]:
+def make_phases(positionals: Positionals) -> list[Phase]:
     """Both phases of the recipe, with nine tenths and one tenth of the sequences."""
-    steps = typed["train_steps"]
-    first = make_phase(typed, "phase_1", LENGTHS[0], num_updates=steps * 9 // 10, ending="_phase1")
-    second = make_phase(typed, "phase_2", LENGTHS[1], num_updates=steps // 10, ending="_phase2")
+    steps = positionals["train_steps"]
+    first = make_phase(positionals, "phase_1", LENGTHS[0], num_updates=steps * 9 // 10, argument_suffix="_phase1")
+    second = make_phase(positionals, "phase_2", LENGTHS[1], num_updates=steps // 10, argument_suffix="_phase2")
     num_updates = second.num_updates * first.global_batch_size // second.global_batch_size
     return [first, dataclasses.replace(second, num_updates=num_updates, starts_after=first.name)]
 
 
-def make_lamb(typed: Typed, environment: LaunchEnvironment, only: str | None = None) -> Pretraining:
+def make_lamb(positionals: Positionals, environment: LaunchEnvironment, only_phase: str | None = None) -> Pretraining:
     """Both phases, or only one."""
-    return Pretraining("pretraining_lamb", typed, environment, "lamb", make_phases(typed), only)
+    return Pretraining("pretraining_lamb", positionals, environment, "lamb", make_phases(positionals), only_phase)
 
 
-def make_adam(typed: Typed, environment: LaunchEnvironment) -> Pretraining:
+def make_adam(positionals: Positionals, environment: LaunchEnvironment) -> Pretraining:
     """NVIDIA's recipe of 1,144,000 updates in one phase."""
-    lengths = typed["seq_len"], typed["max_pred_per_seq"]
-    phase = make_phase(typed, "pretraining", lengths, num_updates=typed["train_steps"])
-    return Pretraining("pretraining_adam", typed, environment, "adamw", [phase])
+    lengths = positionals["seq_len"], positionals["max_pred_per_seq"]
+    phase = make_phase(positionals, "pretraining", lengths, num_updates=positionals["train_steps"])
+    return Pretraining("pretraining_adam", positionals, environment, "adamw", [phase])
 
 
 def _lock(folder: Path) -> FileLock:
@@ -380,7 +382,7 @@ def check_same_plan(folder: Path, plan: Mapping[str, Any], not_begun: Sequence[P
     if not file.exists():
         return
     earlier = read_json_object(file, "delete it, and the run goes on if its settings are the same")
-    endings = tuple(phase.ending for phase in not_begun if phase.ending)
+    endings = tuple(phase.argument_suffix for phase in not_begun if phase.argument_suffix)
     fixed = [name for name in plan if name in earlier and not name.endswith(endings)]
     _check_same(
         folder,

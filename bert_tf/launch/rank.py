@@ -34,14 +34,14 @@ POLL_SECS = 0.2
 # How often each rank polls the file system, which many ranks may share.
 WATCH_SECS = 1.0
 # A rank that is stopped (SIGSTOP) at this many consecutive polls is killed: MPI would wait for it forever.
-STOPPED_LOOKS = 20
+MAX_STOPPED_POLLS = 20
 # A file in the log folder: a rank has failed. If each of thousands of ranks read the exit codes of all
 # the others every second, they would keep a shared file system busy.
-FAILED = "failed"
+FAILED_FILE = "failed"
 # "<process id> <host>" of the launcher, set if the ranks would outlive it.
 LAUNCHER_VARIABLE = "BERT_TF_LAUNCHER"
 # A file in the log folder: the numbers of the signals that the launcher has received.
-SIGNALS = "signals.txt"
+SIGNALS_FILE = "signals.txt"
 # Begins a rank's message when the rank sees no log folder, so that only the launcher's output can show it.
 ERROR_OF_RANK = "no log of rank"
 # Useless lines that TensorFlow prints at any log level.
@@ -97,7 +97,7 @@ def main(argv: Sequence[str]) -> int:
             ending.rename(folder / f"rank_{rank}.exit")
     if code not in (0, STOPPED_EXIT_CODE):
         with contextlib.suppress(OSError):  # a full disk; the launcher ends the other ranks as well
-            (folder / FAILED).touch()
+            (folder / FAILED_FILE).touch()
     _wait_for_others(folder, num_ranks, code)
     rendezvous.arrival_file(folder, rank).unlink(missing_ok=True)
     return code
@@ -166,7 +166,7 @@ def _watch(child: subprocess.Popen, folder: Path, received: list[int], log: io.F
     while child.poll() is None:
         time.sleep(WATCH_SECS)
         with contextlib.suppress(OSError):
-            numbers = (folder / SIGNALS).read_text(encoding="utf-8").split()
+            numbers = (folder / SIGNALS_FILE).read_text(encoding="utf-8").split()
             received += map(int, numbers[num_read:])
             num_read = len(numbers)
         if until == math.inf and host == platform.node() and process_state(launcher) in ("", "Z"):
@@ -177,12 +177,12 @@ def _watch(child: subprocess.Popen, folder: Path, received: list[int], log: io.F
             num_sent += 1
         if time.monotonic() > until:
             child.kill()
-        if os.path.exists(folder / FAILED):  # False, unlike Path.exists, where a disk does not answer
+        if os.path.exists(folder / FAILED_FILE):  # False, unlike Path.exists, where a disk does not answer
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(WAIT_AFTER_FAILURE_SECS)
             child.kill()
         num_stopped = num_stopped + 1 if name and process_state(str(child.pid)) == "T" else 0
-        if num_stopped == STOPPED_LOOKS:
+        if num_stopped == MAX_STOPPED_POLLS:
             message = (
                 f"error: {name} has stood still for {num_stopped * WATCH_SECS:.0f} s (SIGSTOP, say) and is ended, "
                 "because all others wait for it. The same command goes on from the last checkpoint\n"

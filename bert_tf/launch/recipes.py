@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from bert_tf.base.command_line import nearest
+from bert_tf.base.command_line import suggestion
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import checkout
 from bert_tf.base.registration import load
@@ -18,14 +18,14 @@ _BUDGET, _BIOBERT = "bert_tf.contrib.budget.budget:RECIPES", "bert_tf.contrib.bi
 _BENCHMARKS = "benchmarks.finetuning_sweeps:RECIPES"
 _RECIPES = {
     "pretraining_lamb": Recipe(LAMB, make_lamb),
-    "pretraining_lamb_phase1": Recipe(LAMB, partial(make_lamb, only="phase_1")),
-    "pretraining_lamb_phase2": Recipe(LAMB, partial(make_lamb, only="phase_2")),
+    "pretraining_lamb_phase1": Recipe(LAMB, partial(make_lamb, only_phase="phase_1")),
+    "pretraining_lamb_phase2": Recipe(LAMB, partial(make_lamb, only_phase="phase_2")),
     "pretraining_adam": Recipe(ADAM, make_adam),
     "run_sub": Recipe((), run_sub.RunSub),
-    "squad": Recipe(SQUAD, partial(SquadCall.from_typed, "finetuning_squad")),
-    "squad_inference": Recipe(SQUAD_INFERENCE, partial(SquadCall.from_typed, "squad_inference")),
-    "glue": Recipe(GLUE, partial(GlueCall.from_typed, "finetuning_glue")),
-    "glue_inference": Recipe(GLUE_INFERENCE, partial(GlueCall.from_typed, "glue_inference")),
+    "squad": Recipe(SQUAD, partial(SquadCall.from_positionals, "finetuning_squad")),
+    "squad_inference": Recipe(SQUAD_INFERENCE, partial(SquadCall.from_positionals, "squad_inference")),
+    "glue": Recipe(GLUE, partial(GlueCall.from_positionals, "finetuning_glue")),
+    "glue_inference": Recipe(GLUE_INFERENCE, partial(GlueCall.from_positionals, "glue_inference")),
 }
 
 
@@ -38,5 +38,5 @@ def find_recipe(name: str) -> Recipe:
     """The recipe with this name. Raises `UserError` if there is none."""
     recipes = find_recipes()
     if name not in recipes:
-        raise UserError(f"there is no launcher {name!r}; there are {', '.join(recipes)}{nearest(name, recipes)}")
+        raise UserError(f"there is no launcher {name!r}; there are {', '.join(recipes)}{suggestion(name, recipes)}")
     return recipes[name]

@@ -17,7 +17,7 @@ from bert_tf.base.errors import MissingError, UserError
 from bert_tf.base.files import read_json_object, work_folder
 from bert_tf.base.machine.launchers import Start, slurm_count
 from bert_tf.base.signals import STOPPED_EXIT_CODE
-from bert_tf.launch.arguments import Argument, Typed
+from bert_tf.launch.arguments import Argument, Positionals
 from bert_tf.launch.call import newest_update
 from bert_tf.launch.environment import SETTINGS, LaunchEnvironment, show
 from bert_tf.launch.pretraining import LAMB, PLAN, make_lamb
@@ -44,13 +44,13 @@ class RunSub:
       UserError: a variable has an invalid value, or this is not a Slurm job.
     """
 
-    typed: Typed
+    positionals: Positionals
     environment: LaunchEnvironment
 
     def launch(self) -> int:
         """Returns the ranks' exit code."""
         environ = dict(self.environment.environ)
-        phase = self.environment.given("phase") or 1
+        phase = self.environment.value_of("phase") or 1
         if "SLURM_JOB_ID" not in environ and not self.environment.is_dry_run:
             raise UserError(f"this is no Slurm job; type {_USAGE}, or DRY_RUN=1 bash run.sub to see what it would do")
         refuse_mistyped(environ, phase)
@@ -68,7 +68,7 @@ class RunSub:
         run_folder = folder / f"phase_{phase}"
         before = newest_update(run_folder)
         environment = LaunchEnvironment(environ)
-        code = make_lamb(Typed(LAMB, texts), environment, f"phase_{phase}").launch()
+        code = make_lamb(Positionals(LAMB, texts), environment, f"phase_{phase}").launch()
         # After SIGTERM the job was cancelled, or Slurm itself requeues it. But Slurm does not requeue a preempted job
         # that ends within its grace time; then only the ranks have got a signal.
         if code == STOPPED_EXIT_CODE and signal.SIGTERM not in environment.signals:

@@ -34,18 +34,20 @@ TABLE_COPIES = 4
 LARGEST_MICRO_BATCH = 1024
 
 
-class Device(NamedTuple):
-    memory: float  # bytes
-    name: str
+class RankMemory(NamedTuple):
+    """The memory that a rank has, and where its size comes from."""
+
+    num_bytes: float
+    source: str
 
 
-def find_device(gpu_memory_gib: float | None, num_ranks: int) -> Device:
+def find_rank_memory(gpu_memory_gib: float | None, num_ranks: int) -> RankMemory:
     """A rank's memory: `gpu_memory_gib`, else that of the smallest usable GPU, else a share of the free memory."""
     if gpu_memory_gib is not None:
-        return Device(gpu_memory_gib * GIB, "--gpu_memory_gib")
+        return RankMemory(gpu_memory_gib * GIB, "--gpu_memory_gib")
     if memories := gpu_memories():
-        return Device(min(memories), "the GPU's memory")
-    return Device(free_memory() / num_ranks, f"free memory of this machine, for {num_ranks} rank(s)")
+        return RankMemory(min(memories), "the GPU's memory")
+    return RankMemory(free_memory() / num_ranks, f"free memory of this machine, for {num_ranks} rank(s)")
 
 
 class _Amount(NamedTuple):
@@ -259,7 +261,7 @@ def fits(work: Workload, limit: float) -> bool:
     return predict(work).total + PROGRAM <= limit
 
 
-def plan(work: Workload, device: Device) -> list[str]:
+def plan(work: Workload, rank_memory: RankMemory) -> list[str]:
     """The table that ``--plan`` prints."""
     config, memory = work.bert_config, predict(work)
     task = "classifying" if work.classifies else "finding spans"
@@ -271,7 +273,8 @@ def plan(work: Workload, device: Device) -> list[str]:
         f"model: {config.num_hidden_layers} layers x {config.hidden_size}, vocabulary of {config.vocab_size}, "
         f"{work.num_parameters / 1e6:.1f} million parameters",
         f"work: sequences of {work.sequence_length}, {task}; scope {work.scope}, {work.num_ranks} rank(s)",
-        f"device: {device.memory / GIB:.2f} GiB ({device.name}), of which {PROGRAM / GIB:g} GiB for the program itself",
+        f"device: {rank_memory.num_bytes / GIB:.2f} GiB ({rank_memory.source}), of which "
+        f"{PROGRAM / GIB:g} GiB for the program itself",
         "",
         "whatever the micro-batch, GiB:",
     ]
@@ -295,7 +298,7 @@ def plan(work: Workload, device: Device) -> list[str]:
     size, any_fits = 1, True
     while any_fits and size <= LARGEST_MICRO_BATCH:
         planned = [predict(dataclasses.replace(variant, micro_batch_size=size)) for variant in variants.values()]
-        lines.append(f"{size:>11}" + "".join(_cell(memory, device.memory) for memory in planned))
+        lines.append(f"{size:>11}" + "".join(_cell(memory, rank_memory.num_bytes) for memory in planned))
         any_fits, size = "*" in lines[-1], 2 * size
     exception = " beyond that of the two micro-batches computed at the same time" if work.num_at_once > 1 else ""
     return [*lines, "", f"16 bit: fp16 or bf16; tf32 takes as much as fp32. Accumulation takes no memory{exception}."]

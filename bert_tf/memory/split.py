@@ -14,7 +14,7 @@ from typing import Any, Callable
 import numpy as np
 
 from bert_tf.base.errors import UserError, first_line
-from bert_tf.memory.plan import Workload, find_device, fits, largest_micro_batch, plan, split_into
+from bert_tf.memory.plan import Workload, find_rank_memory, fits, largest_micro_batch, plan, split_into
 from bert_tf.settings.programs import ProgramOptions
 from bert_tf.settings.training import AUTO, BatchSplit, Config
 
@@ -36,10 +36,10 @@ def with_scope(config: Config, options: ProgramOptions) -> Config:
 def show_plan(config: Config, options: ProgramOptions, describe: Describe) -> str:
     """What --plan prints."""
     work = describe(with_scope(config, options))
-    return "\n".join(plan(work, find_device(options.gpu_memory_gib, 1)))
+    return "\n".join(plan(work, find_rank_memory(options.gpu_memory_gib, 1)))
 
 
-def settle(config: Config, options: ProgramOptions, describe: Describe, workers: Any) -> Config:
+def complete_config(config: Config, options: ProgramOptions, describe: Describe, workers: Any) -> Config:
     """The settings with which these ranks train, with their scope and batch split resolved: --train_batch_size is a
     number, or "auto" to split the global batch.
 
@@ -65,7 +65,7 @@ def settle(config: Config, options: ProgramOptions, describe: Describe, workers:
     if global_size % workers.size:
         raise UserError(f"--global_batch_size={global_size}: must be a multiple of the {workers.size} rank(s)")
     num_rows = global_size // workers.size
-    limit = find_device(options.gpu_memory_gib, workers.size).memory
+    limit = find_rank_memory(options.gpu_memory_gib, workers.size).num_bytes
     smallest = int(workers.gather(np.array([largest_micro_batch(describe(config), limit, num_rows)])).min())
     split = BatchSplit(smallest, num_rows // smallest, workers.size)
     if workers.is_chief:

@@ -75,7 +75,7 @@ def as_table(plan: RecipeTime, price: float | None) -> list[str]:
         "",
         f"in all {plan.hours:.2f} hours ({plan.hours / 24:.2f} days), {plan.gpu_hours:,.0f} GPU-hours{cost}",
         "",
-        "bash scripts/run_pretraining_lamb.sh " + " ".join(plan.typed),
+        "bash scripts/run_pretraining_lamb.sh " + " ".join(plan.argument_texts),
         "",
         "A prediction: docs/clusters.md says how far it is from what was published.",
     ]

@@ -15,7 +15,7 @@ from typing import Any
 from bert_tf.base.errors import UserError
 from bert_tf.base.machine.hardware import GIB
 from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
-from bert_tf.launch.arguments import Typed
+from bert_tf.launch.arguments import Positionals
 from bert_tf.launch.pretraining import LAMB, Phase, make_phases
 from bert_tf.memory.plan import BUCKET_BYTES, FLOAT, Workload, fits, largest_micro_batch
 from bert_tf.planning.gpus import Gpu
@@ -132,7 +132,7 @@ class RecipeTime:
     """Both phases, and the launcher's fifteen arguments."""
 
     cluster: Cluster
-    typed: Sequence[str]
+    argument_texts: Sequence[str]
     phases: Sequence[PhaseTime]
 
     @property
@@ -168,7 +168,7 @@ def plan_recipe(
       UserError: there are too many ranks, they cannot share a global batch evenly, or a micro-batch does not divide it
         or fit into memory.
     """
-    default = Typed(LAMB, [])
+    default = Positionals(LAMB, [])
     original, ranks, precision = make_phases(default), cluster.num_gpus, cluster.gpu.precision
     if ranks > MAX_RANKS:
         product = f"{cluster.num_nodes} nodes of {cluster.gpus_per_node} GPUs"
@@ -179,9 +179,9 @@ def plan_recipe(
         near = ",".join(str(min(max(1, round(batch / ranks)), most) * ranks) for batch in batches)
         rule = f"must be multiples of {ranks}, the number of GPUs, as --global_batch={near} are"
         raise UserError(f"{' and '.join(map(str, batches))}, the phases' global batches, {rule}")
-    typed = {argument.name: argument.default for argument in LAMB}
+    argument_texts = {argument.name: argument.default for argument in LAMB}
     steps = int(default["train_steps"] * original[0].global_batch_size / batches[0])
-    typed.update(precision=precision, num_gpus=str(ranks), bert_model=bert_model, train_steps=str(steps))
+    argument_texts.update(precision=precision, num_gpus=str(ranks), bert_model=bert_model, train_steps=str(steps))
     config, works = BertConfig.preset(bert_model, GOOGLE_VOCAB_SIZE), []
     for phase, batch, micro_batch in zip(original, batches, micro_batches):
         work = Workload(
@@ -201,12 +201,14 @@ def plan_recipe(
             "warmup_steps": f"{round(phase.warmup_steps * phase.global_batch_size / batch)}",
             "num_accumulation_steps": f"{batch // ranks // size}",
         }
-        typed.update({default.name_of(name, phase.ending): text for name, text in phase_arguments.items()})
+        argument_texts.update(
+            {default.name_of(name, phase.argument_suffix): text for name, text in phase_arguments.items()}
+        )
     times = []
-    for phase, work, rate in zip(make_phases(Typed(LAMB, list(typed.values()))), works, rates):
+    for phase, work, rate in zip(make_phases(Positionals(LAMB, list(argument_texts.values()))), works, rates):
         update = update_time(cluster, work, phase.num_accumulation_steps, rate=rate, gradient_bytes=gradient_bytes)
         times.append(PhaseTime(phase, work, update))
-    return RecipeTime(cluster, list(typed.values()), times)
+    return RecipeTime(cluster, list(argument_texts.values()), times)
 
 
 def _with_micro_batch(work: Workload, memory: float, num_rows: int, micro_batch_size: int | None) -> Workload:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from bert_tf.base.command_line import CommandParser, nearest
+from bert_tf.base.command_line import CommandParser, suggestion
 from bert_tf.base.errors import UserError
 from bert_tf.settings.declaration import Setting, argument_type, settings_of
 
@@ -65,7 +65,7 @@ def parse_options(
         word = unknown[0].partition("=")[0]
         if word in _FOREIGN_FLAGS:
             parser.error(f"{word}: {_FOREIGN_FLAGS[word]}")
-        parser.error(f"unknown argument {word}{nearest(word, names)}")
+        parser.error(f"unknown argument {word}{suggestion(word, names)}")
     return vars(values)
 
 

@@ -24,7 +24,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bert_tf.base.command_line import expand_home, nearest
+from bert_tf.base.command_line import expand_home, suggestion
 from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.base.files import check_folder, checkout, split_paths
 from bert_tf.base.machine.hardware import count_cores
@@ -75,7 +75,7 @@ def parse(arguments: Sequence[str]) -> PreparationOptions:
     given = parse_options("bertPrep.py", __doc__, options_of_all, arguments)
     dataset, files = given.get("dataset", "").lower(), given.get("input_files")
     if dataset and dataset not in DATASETS and not wikipedia_of(dataset):
-        raise UserError(f"--dataset={dataset}: must be one of {', '.join(DATASETS)}{nearest(dataset, DATASETS)}")
+        raise UserError(f"--dataset={dataset}: must be one of {', '.join(DATASETS)}{suggestion(dataset, DATASETS)}")
     derived = {"dataset": dataset, "input_paths": tuple(split_paths(files)) if files else ()}
     options = PreparationOptions(**{"n_processes": count_cores(), **given, **derived})
     # Checked here and not by argparse, which would report this instead of a mistyped option.

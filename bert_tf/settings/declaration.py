@@ -8,7 +8,7 @@ import operator
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Callable, TypeVar, Union
 
-from bert_tf.base.command_line import expand_home, nearest, parse_number, parse_switch, parse_whole
+from bert_tf.base.command_line import expand_home, parse_number, parse_switch, parse_whole, suggestion
 from bert_tf.base.errors import UserError
 
 # Far beyond what anyone trains with, so that a typing error does not start a run that never ends.
@@ -149,7 +149,7 @@ def argument_type(declared: Setting, known_words: Iterable[str] = ()) -> Callabl
         try:
             return declared.parse(text)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} must be {declared.rule}{nearest(text, words)}") from None
+            raise argparse.ArgumentTypeError(f"{text!r} must be {declared.rule}{suggestion(text, words)}") from None
 
     return convert
 

@@ -1,6 +1,7 @@
 """The settings of a training run: `PretrainingConfig` and `FinetuningConfig`, frozen and checked when created.
 
-A config first holds the settings as typed; `memory.split.settle` completes it for this machine and the number of ranks.
+A config first holds the settings as typed; `memory.split.complete_config` completes it for this machine and the number
+of ranks.
 """
 
 from __future__ import annotations

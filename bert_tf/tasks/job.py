@@ -18,7 +18,7 @@ from bert_tf.base.files import check_folder, check_readable_path
 from bert_tf.base.tensorflow import keras
 from bert_tf.interchange.initialise import computation_differences
 from bert_tf.interchange.saved_model import SETTINGS_FILE, export_model, files_beside, load_exported
-from bert_tf.memory.split import settle, with_scope
+from bert_tf.memory.split import complete_config, with_scope
 from bert_tf.model.backends import make_backend
 from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.ranks.workers import Workers
@@ -94,7 +94,7 @@ def _settle_config(job: Job, workers: Workers) -> TrainingConfig:
     config, options, task = job.config, job.options, job.task
     if not task.trains:
         return with_scope(config, options).with_split(BatchSplit(1, num_ranks=workers.size))
-    return settle(config, options, lambda config: task.workload(config, options, task.bert_config), workers)
+    return complete_config(config, options, lambda config: task.workload(config, options, task.bert_config), workers)
 
 
 def make_model(run: Run, task: Task) -> keras.Model:

@@ -15,7 +15,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.machine.hardware import GIB
 from bert_tf.launch.__main__ import main as launch
 from bert_tf.launch.recipes import find_recipe, find_recipes
-from bert_tf.memory.plan import Device
+from bert_tf.memory.plan import RankMemory
 from tests.launch.helpers import ROOT, prepare, pretend_machine, values_of
 from tests.processes import answer
 from tests.stand_ins import nvidia_smi
@@ -213,7 +213,7 @@ for name, typed in DEFAULTS.items():
 def call(tmp_path, monkeypatch, capsys):
     """A launcher's answer where nothing is on the machine but prepared data, the launchers and Horovod without GPUs."""
     pretend_machine(monkeypatch)
-    monkeypatch.setattr(finetuning_sweeps, "find_device", lambda *_: Device(6 * GIB, "a small GPU"))
+    monkeypatch.setattr(finetuning_sweeps, "find_rank_memory", lambda *_: RankMemory(6 * GIB, "a small GPU"))
     prepare(tmp_path)
     monkeypatch.chdir(tmp_path)
     for name in ("base", "glue/CoLA"):

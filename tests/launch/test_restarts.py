@@ -9,7 +9,7 @@ import pytest
 
 from bert_tf.base.signals import STOPPED_EXIT_CODE, handling
 from bert_tf.launch import call, pretraining
-from bert_tf.launch.arguments import Typed
+from bert_tf.launch.arguments import Positionals
 from bert_tf.launch.environment import LaunchEnvironment
 
 
@@ -40,7 +40,7 @@ def train(tmp_path, monkeypatch):
         monkeypatch.setattr(call, "run", run)
         monkeypatch.setattr(call, "time", types.SimpleNamespace(sleep=sleep))
         environment = LaunchEnvironment({"CUDA_VISIBLE_DEVICES": "", **variables})
-        recipe = pretraining.make_lamb(Typed(pretraining.LAMB, []), environment)
+        recipe = pretraining.make_lamb(Positionals(pretraining.LAMB, []), environment)
         each = call.Run("phase 1", "pretraining", {"model_dir": tmp_path / "run"})
         return recipe.train(each), flags, [round(pause, 1) for pause in pauses if pause]
 

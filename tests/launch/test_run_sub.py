@@ -15,7 +15,7 @@ import pytest
 from bert_tf.base.machine import software
 from bert_tf.base.machine.launchers import Start
 from bert_tf.launch import pretraining, run_sub
-from bert_tf.launch.arguments import Typed
+from bert_tf.launch.arguments import Positionals
 from bert_tf.launch.environment import LaunchEnvironment
 from tests.launch.helpers import ROOT, VARIABLES, prepare, pretend_machine
 from tests.refusals import refused
@@ -70,7 +70,7 @@ def start(job, script=ROOT / "run.sub", **variables):
 
 def test_phase_2_takes_from_phase_1_what_is_not_typed(tmp_path):
     typed = "4 2 2 1e-3 1e-3 fp32 false 2 1 1 20 5 1 2 tiny".split()
-    plan = {**Typed(pretraining.LAMB, typed).values, "use_xla": "false", "dataset": "sample"}
+    plan = {**Positionals(pretraining.LAMB, typed).values, "use_xla": "false", "dataset": "sample"}
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     texts = run_sub.argument_texts(2, {"BATCHSIZE": "1"}, tmp_path, 2)
     assert " ".join(texts) == "4 1 2 0.001 0.001 fp32 false 2 1 1 20 5 1 2 tiny"
@@ -131,7 +131,7 @@ def test_the_checkout_is_that_of_the_script_or_where_sbatch_was_typed(job, tmp_p
 def test_a_launcher_that_is_not_there(job, monkeypatch):
     pretend_machine(monkeypatch, tools=())
     environment = LaunchEnvironment({**job, "CONTAINER_IMAGE": "", "LAUNCHER": "mpirun"})
-    refused("there is no mpirun on this machine's PATH", run_sub.RunSub(Typed((), ()), environment).launch)
+    refused("there is no mpirun on this machine's PATH", run_sub.RunSub(Positionals((), ()), environment).launch)
 
 
 def test_a_container_needs_what_writes_the_report_outside_of_it(job, monkeypatch):

@@ -13,8 +13,8 @@ from bert_tf.base.machine.hardware import GIB
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.google import read_checkpoint
 from bert_tf.memory import plan as memory
-from bert_tf.memory.plan import Workload, find_device, largest_micro_batch, plan, predict
-from bert_tf.memory.split import settle
+from bert_tf.memory.plan import Workload, find_rank_memory, largest_micro_batch, plan, predict
+from bert_tf.memory.split import complete_config
 from bert_tf.model.heads import ClassifierModel, MaskedWordModel, PretrainingModel, SpanModel
 from bert_tf.model.kernels import requirements
 from bert_tf.optimizer import keras_optimizers
@@ -163,7 +163,7 @@ class TwoRanks:
 )
 def test_auto_says_whether_what_it_has_found_fits(capsys, gib, words):
     options = ProgramOptions(global_batch_size=64, gpu_memory_gib=gib)
-    settle(FinetuningConfig(train_batch_size=AUTO), options, lambda _: LARGE, Workers())
+    complete_config(FinetuningConfig(train_batch_size=AUTO), options, lambda _: LARGE, Workers())
     assert words in capsys.readouterr().out
 
 
@@ -173,7 +173,7 @@ def test_the_flags_of_a_split():
     def choose(size, num_steps=None, global_size=None):
         options = ProgramOptions(num_accumulation_steps=num_steps, global_batch_size=global_size, gpu_memory_gib=1.0)
         config = FinetuningConfig(train_batch_size=size, num_accumulation_steps=num_steps or 1)
-        return settle(config, options, lambda _: tiny, TwoRanks()).split()
+        return complete_config(config, options, lambda _: tiny, TwoRanks()).split()
 
     assert choose(8) == BatchSplit(8, 1, 2) and choose(8, 4) == BatchSplit(8, 4, 2)
     assert choose(AUTO, None, 64) == BatchSplit(16, 2, 2)
@@ -187,17 +187,17 @@ def test_the_flags_of_a_split():
 
 
 def test_the_device(monkeypatch):
-    assert find_device(11, 8).memory == 11 * GIB
+    assert find_rank_memory(11, 8).num_bytes == 11 * GIB
     monkeypatch.setattr(memory, "gpu_memories", lambda: [16 * GIB, 11 * GIB])
-    assert find_device(None, 2) == (11 * GIB, "the GPU's memory")
+    assert find_rank_memory(None, 2) == (11 * GIB, "the GPU's memory")
     monkeypatch.setattr(memory, "gpu_memories", list)
-    assert find_device(None, 2).memory == pytest.approx(find_device(None, 1).memory / 2, rel=0.2)
+    assert find_rank_memory(None, 2).num_bytes == pytest.approx(find_rank_memory(None, 1).num_bytes / 2, rel=0.2)
     monkeypatch.setattr(hardware, "memory_limit", lambda: 1 << 30)
-    assert find_device(None, 1).memory < 1 << 30, "a container's limit counts"
+    assert find_rank_memory(None, 1).num_bytes < 1 << 30, "a container's limit counts"
 
 
 def test_the_table_says_what_fits():
-    lines = plan(LARGE, find_device(11, 1))
+    lines = plan(LARGE, find_rank_memory(11, 1))
     text = "\n".join(lines)
     assert "336.2 million parameters" in text and "11.00 GiB" in text
     rows = {int(line.split()[0]): line for line in lines if line[:11].strip().isdigit()}
@@ -205,7 +205,7 @@ def test_the_table_says_what_fits():
     marked = [line.count("*") for line in rows.values()]
     assert marked == sorted(marked, reverse=True)
     # Recomputation is planned as it runs: in blocks, also where the whole step would be compiled without.
-    of_step = [line for line in plan(change(scope="step"), find_device(11, 1)) if line[:11].strip().isdigit()]
+    of_step = [line for line in plan(change(scope="step"), find_rank_memory(11, 1)) if line[:11].strip().isdigit()]
     assert [line.split()[-1] for line in of_step[:5]] == [line.split()[-1] for line in list(rows.values())[:5]]
 
 
@@ -245,5 +245,5 @@ def test_two_micro_batches_at_once_are_planned_only_where_an_update_has_two():
     limit = predict(memory.split_into(work, 8, 1)).total + memory.PROGRAM
     assert largest_micro_batch(work, limit, 8) == 8  # one micro-batch, so that there is no second one
     assert largest_micro_batch(work, limit, 16) == 4 and largest_micro_batch(change(), limit, 16) == 8
-    assert "two micro-batches" in plan(work, find_device(11, 1))[-1]
-    assert "two micro-batches" not in plan(change(), find_device(11, 1))[-1]
+    assert "two micro-batches" in plan(work, find_rank_memory(11, 1))[-1]
+    assert "two micro-batches" not in plan(change(), find_rank_memory(11, 1))[-1]

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.pages import clusters
 from benchmarks.results import FOLDER
 from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
-from bert_tf.launch.arguments import Typed
+from bert_tf.launch.arguments import Positionals
 from bert_tf.launch.pretraining import LAMB
 from bert_tf.memory.plan import BUCKET_BYTES, GIB, Workload
 from bert_tf.planning import plan_cluster, recipe_time
@@ -63,11 +63,11 @@ def test_the_arguments_are_the_launchers():
     """On eight V100, the recipe as it is; with DGX-2's global batches the launcher's preset."""
     plan = plan_recipe(Cluster(find_gpu("v100-32", "fp16"), 1, 8, 1e9), micro_batches=(64, 8))
     recipe = [argument.default for argument in LAMB]
-    assert Typed(LAMB, plan.typed).values == Typed(LAMB, recipe).values
+    assert Positionals(LAMB, plan.argument_texts).values == Positionals(LAMB, recipe).values
     cluster = Cluster(find_gpu("v100-32", "fp16"), 1, 16, 1e9)
     plan = plan_recipe(cluster, micro_batches=(60, 10), global_batches=(61440, 30720))
     preset = "60 10 8 3.75e-4 2.5e-4 fp16 true 16 2133 213 8341 100 64 192 large"
-    assert Typed(LAMB, plan.typed).values == Typed(LAMB, preset.split()).values
+    assert Positionals(LAMB, plan.argument_texts).values == Positionals(LAMB, preset.split()).values
     assert [phase.phase.num_updates for phase in plan.phases] == [7506, 1668]
 
 
@@ -99,7 +99,7 @@ def test_the_program_says_where_the_time_goes(capsys):
     plan = plan_recipe(Cluster(find_gpu("a100-80", "fp16"), 4, 8, 25e9 / 8))
     assert f"in all {plan.hours:.2f} hours" in text
     assert f"{plan.gpu_hours:,.0f} GPU-hours, {2 * plan.gpu_hours:,.0f} at 2 a GPU-hour" in text
-    assert f"bash scripts/run_pretraining_lamb.sh {' '.join(plan.typed)}" in text
+    assert f"bash scripts/run_pretraining_lamb.sh {' '.join(plan.argument_texts)}" in text
     micro_batch, _, accumulation, *_ = rows["micro-batch x accumulation x GPUs"]
     assert int(micro_batch) * int(accumulation) * 32 == 65536 and rows["sequences in an update"][0] == "65,536"
     assert plan.hours == pytest.approx(sum(map(float, rows["hours"])), abs=0.01)

@@ -41,7 +41,7 @@ def test_its_settings_are_known_to_the_launchers_planned_and_documented(tmp_path
     monkeypatch.setitem(task.TASKS, "odd", "bert_tf.tasks.odd.task:Odd")
     environment = importlib.reload(launch_environment)
     try:
-        assert environment.LaunchEnvironment({"ODDITY": "3"}).given("oddity") == 3
+        assert environment.LaunchEnvironment({"ODDITY": "3"}).value_of("oddity") == 3
         refused("ODDITY=0: must be a whole number of at least 1", environment.LaunchEnvironment, {"ODDITY": "0"})
         file = write_squad(tmp_path) / "bert_config.json"
         options, odd = OddOptions(bert_config_file=str(file), gpu_memory_gib=1.0), task.find_task_class("odd")

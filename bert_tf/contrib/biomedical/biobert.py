@@ -9,7 +9,7 @@ from functools import partial
 
 from bert_tf.base.errors import MissingError
 from bert_tf.bert_config import PRESETS
-from bert_tf.launch.arguments import Argument, Typed, arguments
+from bert_tf.launch.arguments import Argument, Positionals, arguments
 from bert_tf.launch.call import Recipe, Run
 from bert_tf.launch.environment import SETTINGS_OF, LaunchEnvironment
 from bert_tf.launch.finetuning import Finetuning, task_arguments
@@ -53,9 +53,11 @@ class _TaskCall(Finetuning):
     """Fine-tunes on the files in a subfolder of BioBERT's data (BIOBERT_DIR, or biobert in the data folder)."""
 
     @classmethod
-    def from_typed(cls, kind: str, folder: str, typed: Typed, environment: LaunchEnvironment) -> _TaskCall:
+    def from_positionals(
+        cls, kind: str, folder: str, positionals: Positionals, environment: LaunchEnvironment
+    ) -> _TaskCall:
         data = environment.path("biobert_dir", environment.data_dir / "biobert") / folder
-        return cls(f"biobert_{kind}", typed, environment, ("data_dir", data))
+        return cls(f"biobert_{kind}", positionals, environment, "data_dir", data)
 
     def check_files(self, names: Sequence[str], content: str, dataset: str) -> None:
         """Raises `MissingError` if a data file is missing; `content`: what each of its lines must hold."""
@@ -67,7 +69,7 @@ class _TaskCall(Finetuning):
 class EntitiesCall(_TaskCall):
     """Fine-tunes on BC5CDR's chemicals or diseases, then labels and scores the test file."""
 
-    program, left = "ner", {"predictions": "predictions.tsv", "scores": "eval_results.txt"}
+    program, result_files = "ner", {"predictions": "predictions.tsv", "scores": "eval_results.txt"}
 
     @property
     def title(self) -> str:
@@ -77,7 +79,7 @@ class EntitiesCall(_TaskCall):
         training, test = ("train.tsv", "devel.tsv"), "test.tsv"  # NVIDIA's script trains on train.tsv and devel.tsv
         self.check_files((*training, test), "a token and its label", "BC5CDR")
         files = {"train_file": ",".join(str(self.data / name) for name in training), "predict_file": self.data / test}
-        cased = self.typed["cased"]
+        cased = self.positionals["cased"]
         return [self.run("entities", "train_and_predict", do_lower_case=not cased, **files)]
 
 
@@ -85,7 +87,7 @@ class RelationsCall(_TaskCall):
     """Fine-tunes on ChemProt's train.tsv, scores dev.tsv and test.tsv, and predicts test.tsv."""
 
     program, title = "classifier", "ChemProt"
-    left = {
+    result_files = {
         "scores of dev.tsv": "eval_results.txt",
         "scores of test.tsv": "../test/eval_results.txt",
         "predictions": "../test/test_results.tsv",
@@ -93,7 +95,7 @@ class RelationsCall(_TaskCall):
 
     def runs(self) -> list[Run]:
         self.check_files(("train.tsv", "dev.tsv", "test.tsv"), "index, sentence and label", "ChemProt")
-        flags = {"task_name": "ChemProt", "data_dir": self.data, "do_lower_case": not self.typed["cased"]}
+        flags = {"task_name": "ChemProt", "data_dir": self.data, "do_lower_case": not self.positionals["cased"]}
         test_flags = {**flags, "init_checkpoint": self.folder / "relations"}
         return [
             self.run("relations", "train_and_eval", **flags),
@@ -102,30 +104,34 @@ class RelationsCall(_TaskCall):
         ]
 
 
-def make_pretraining(number: int, typed: Typed, environment: LaunchEnvironment) -> Pretraining:
+def make_pretraining(number: int, positionals: Positionals, environment: LaunchEnvironment) -> Pretraining:
     """One phase of pre-training on PubMed's abstracts: 1 from Google's weights, 2 from argument init_checkpoint."""
-    phase = make_phase(typed, f"phase_{number}", LENGTHS[number - 1], num_updates=typed["train_steps"])
-    num_layers, hidden_size = PRESETS[typed["bert_model"]]
+    phase = make_phase(positionals, f"phase_{number}", LENGTHS[number - 1], num_updates=positionals["train_steps"])
+    num_layers, hidden_size = PRESETS[positionals["bert_model"]]
     size = f"L-{num_layers}_H-{hidden_size}_A-{hidden_size // 64}"
-    weights = f"download/google_pretrained_weights/{'cased' if typed['cased'] else 'uncased'}_{size}/bert_model.ckpt"
+    weights = (
+        f"download/google_pretrained_weights/{'cased' if positionals['cased'] else 'uncased'}_{size}/bert_model.ckpt"
+    )
     defaults = {"DATASET": "pubmed_baseline", "INIT_CHECKPOINT": str(environment.data_dir / weights)}
-    checkpoint = {"INIT_CHECKPOINT": typed["init_checkpoint"]} if number == 2 else {}
-    environment = environment.changed({**environment.with_defaults(defaults), **checkpoint})
-    return Pretraining(f"biobert_phase_{number}", typed, environment, "lamb", [phase], is_cased=typed["cased"])
+    checkpoint = {"INIT_CHECKPOINT": positionals["init_checkpoint"]} if number == 2 else {}
+    environment = environment.with_variables({**environment.with_defaults(defaults), **checkpoint})
+    return Pretraining(
+        f"biobert_phase_{number}", positionals, environment, "lamb", [phase], is_cased=positionals["cased"]
+    )
 
 
 RECIPES: dict[str, Recipe] = {
     "biobert/ner_bc5cdr-chem": Recipe(
         _task_arguments("ner", _CHECKPOINT, "3.125e-6", 128, 8, "10.0"),
-        partial(EntitiesCall.from_typed, "ner_bc5cdr_chem", "BC5CDR/chem"),
+        partial(EntitiesCall.from_positionals, "ner_bc5cdr_chem", "BC5CDR/chem"),
     ),
     "biobert/ner_bc5cdr-disease": Recipe(
         _task_arguments("ner", f"{_CHECKPOINT}-4340", "3.125e-6", 128, 8, "100.0"),
-        partial(EntitiesCall.from_typed, "ner_bc5cdr_disease", "BC5CDR/disease"),
+        partial(EntitiesCall.from_positionals, "ner_bc5cdr_disease", "BC5CDR/disease"),
     ),
     "biobert/rel_chemprot": Recipe(
         _task_arguments("classifier", _CHECKPOINT, "1.5e-6", 512, 16, "3.0"),
-        partial(RelationsCall.from_typed, "rel_chemprot", "ChemProt"),
+        partial(RelationsCall.from_positionals, "rel_chemprot", "ChemProt"),
     ),
     **{
         f"biobert/run_pretraining-pubmed_base_phase_{number}": Recipe(

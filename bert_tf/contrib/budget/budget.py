@@ -24,12 +24,12 @@ from bert_tf.base.files import work_folder
 from bert_tf.base.machine.hardware import compute_capabilities
 from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, PRESETS, BertConfig
-from bert_tf.launch.arguments import Typed, Values, arguments
+from bert_tf.launch.arguments import Positionals, Values, arguments
 from bert_tf.launch.call import Recipe, Run
 from bert_tf.launch.environment import LaunchEnvironment, short_path, show
 from bert_tf.launch.prepared_data import Lengths, PreparedData, choose_data
 from bert_tf.launch.pretraining import Phase, Pretraining
-from bert_tf.memory.plan import Workload, find_device, largest_micro_batch
+from bert_tf.memory.plan import Workload, find_rank_memory, largest_micro_batch
 from bert_tf.model.kernels.requirements import OLDEST_CAPABILITY, may_have_kernels
 from bert_tf.records.manifest import MANIFEST_NAME, read_manifest
 from bert_tf.records.token_file import SPLITS, TOKENS_SUFFIX, TokenFile, read_tokens
@@ -61,7 +61,7 @@ class _Part(NamedTuple):
 
     def lengths(self, environment: LaunchEnvironment) -> Lengths:
         """The tokens of a sequence, and how many of them are predicted."""
-        return self.max_seq_length, math.ceil(environment.given("masked_lm_prob") * self.max_seq_length)
+        return self.max_seq_length, math.ceil(environment.value_of("masked_lm_prob") * self.max_seq_length)
 
 
 # The learning rate stays at its peak after the warm-up, and falls in the last part only.
@@ -107,15 +107,15 @@ class Budget(Pretraining):
         """That of the last part: the largest power of two that fits by the memory plan."""
         if not self.environment.num_gpus:
             return LARGEST_MICRO_BATCH_OF_CPU
-        config = BertConfig.preset(self.typed["bert_model"], GOOGLE_VOCAB_SIZE)
+        config = BertConfig.preset(self.positionals["bert_model"], GOOGLE_VOCAB_SIZE)
         lengths = LAST.lengths(self.environment)
         work = Workload(config, *lengths, "step", precision=self.precision, has_kernels=may_have_kernels())
-        limit = PLANNED_SHARE * find_device(None, 1).memory
+        limit = PLANNED_SHARE * find_rank_memory(None, 1).num_bytes
         return largest_micro_batch(work, limit, LARGEST_BATCH // FEWEST_MICRO_BATCHES)
 
     @property
     def folder(self) -> Path:
-        name = f"tf_bert_budget_{self.typed['bert_model']}_{self.typed['hours']:g}h"
+        name = f"tf_bert_budget_{self.positionals['bert_model']}_{self.positionals['hours']:g}h"
         return self.environment.path("results_dir", work_folder() / "results" / name)
 
     def describe(self) -> list[str]:
@@ -134,7 +134,7 @@ class Measurement(Budget):
             return code
         if self.environment.signals:
             return STOPPED_EXIT_CODE
-        training = make_budget(self.typed, self.environment)
+        training = make_budget(self.positionals, self.environment)
         if isinstance(training, Measurement):
             raise UserError(
                 f"{short_path(self.folder)}: the measurement's metrics.jsonl name no rate; delete its folders"
@@ -189,18 +189,18 @@ class Training(Budget):
         return {**super()._flags(phase), "decay_steps": phase.num_updates - phase.warmup_steps if is_last else 1}
 
 
-def make_budget(typed: Typed, environment: LaunchEnvironment) -> Budget:
+def make_budget(positionals: Positionals, environment: LaunchEnvironment) -> Budget:
     """The measurement, if the results folder has no measured rates yet, else the training."""
-    dataset = {} if typed["dataset"] == ANY else {"DATASET": typed["dataset"]}
-    environment = environment.changed({**environment.with_defaults(PRESET), **dataset})
+    dataset = {} if positionals["dataset"] == ANY else {"DATASET": positionals["dataset"]}
+    environment = environment.with_variables({**environment.with_defaults(PRESET), **dataset})
     counts = _counts_of_text(environment)
     # Pack by default if two documents fit into one sequence, on average; longer documents fill their sequences.
     is_short = counts and 2 * counts["num_tokens"] <= LAST.max_seq_length * counts["num_documents"]
-    if environment.given("packing") is None and is_short:
-        environment = environment.changed({**environment.environ, "PACKING": "1"})
-    call = Measurement("budget", typed, environment, "adamw", [])
+    if environment.value_of("packing") is None and is_short:
+        environment = environment.with_variables({**environment.environ, "PACKING": "1"})
+    call = Measurement("budget", positionals, environment, "adamw", [])
     size = call.micro_batch_size
-    rate = _peak_rate(typed["bert_model"], size * FEWEST_MICRO_BATCHES)
+    rate = _peak_rate(positionals["bert_model"], size * FEWEST_MICRO_BATCHES)
     measurements = [
         Phase(
             part.measurement,
@@ -223,24 +223,24 @@ def make_budget(typed: Typed, environment: LaunchEnvironment) -> Budget:
         num_tokens = counts.get("num_tokens_training", counts.get("num_tokens", math.inf))
         for phase in measurements:
             call.check_measured(phase)
-    _check_hours(typed, rates, num_tokens)
-    return Training("budget", typed, environment, "adamw", _phases_of_training(call, rates))
+    _check_hours(positionals, rates, num_tokens)
+    return Training("budget", positionals, environment, "adamw", _phases_of_training(call, rates))
 
 
 def _counts_of_text(environment: LaunchEnvironment) -> dict[str, int]:
     """The counts in the chosen data's manifest; {} if no data can be chosen."""
     lengths = [part.lengths(environment) for part in PARTS]
-    given = environment.given
+    value_of = environment.value_of
     with contextlib.suppress(UserError):  # `Pretraining.runs` raises it again
-        data = choose_data(environment.data_dir, given("dataset"), lengths, given("data_format"))
+        data = choose_data(environment.data_dir, value_of("dataset"), lengths, value_of("data_format"))
         if manifest := read_manifest(data[-1].folder / MANIFEST_NAME, "create_token_files"):
             return manifest.counts
     return {}
 
 
-def _check_hours(typed: Typed, rates: Sequence[float], num_tokens: float) -> None:
+def _check_hours(positionals: Positionals, rates: Sequence[float], num_tokens: float) -> None:
     """Raises `UserError` if the hours, at these measured rates, are too few for a model or too many for the text."""
-    hours, secs = typed["hours"], 3600 * UPDATES_SHARE
+    hours, secs = positionals["hours"], 3600 * UPDATES_SHARE
     min_hours = FEWEST_UPDATES * SMALLEST_BATCH / (secs * rates[-1])
     tokens_per_hour = secs * sum(part.hours_share * rate * part.max_seq_length for part, rate in zip(PARTS, rates))
     max_hours = MOST_EPOCHS * num_tokens / tokens_per_hour
@@ -263,7 +263,7 @@ def _check_hours(typed: Typed, rates: Sequence[float], num_tokens: float) -> Non
     if enough > max_hours:
         needed = math.ceil(tokens_per_hour * enough / MOST_EPOCHS)
         remedy = f"prepare at least {needed:,} tokens of text, which are enough for {enough:g} hours"
-    raise UserError(f"{typed.title('hours')} is {hours:g}: {fault}: {remedy}")
+    raise UserError(f"{positionals.title('hours')} is {hours:g}: {fault}: {remedy}")
 
 
 def _num_sequences(part: _Part, num_last: int) -> int:
@@ -273,13 +273,13 @@ def _num_sequences(part: _Part, num_last: int) -> int:
 
 def _phases_of_training(call: Budget, rates: Sequence[float]) -> list[Phase]:
     """The parts as phases, with as many updates as fit into the hours; `rates`: measured sequences a second of each."""
-    typed, environment = call.typed, call.environment
-    fewest = FEWEST_MICRO_BATCHES if environment.given("packing") else 1
-    secs = 3600 * typed["hours"] * UPDATES_SHARE
+    positionals, environment = call.positionals, call.environment
+    fewest = FEWEST_MICRO_BATCHES if environment.value_of("packing") else 1
+    secs = 3600 * positionals["hours"] * UPDATES_SHARE
     sequences = rates[-1] * secs
     exponent = round(math.log2(max(sequences / USUAL_UPDATES, 1)))
     batch = min(max(2**exponent, SMALLEST_BATCH), LARGEST_BATCH)
-    peak = _peak_rate(typed["bert_model"], batch)
+    peak = _peak_rate(positionals["bert_model"], batch)
 
     phases: list[Phase] = []
     for number, (part, rate) in enumerate(zip(PARTS, rates), 1):
@@ -296,7 +296,7 @@ def _phases_of_training(call: Budget, rates: Sequence[float]) -> list[Phase]:
                 learning_rate=peak,
                 warmup_steps=round(part.warmup_share * num_updates),
                 num_updates=num_updates,
-                ending=f"_phase{number}",
+                argument_suffix=f"_phase{number}",
                 starts_after=phases[-1].name if phases else None,
             )
         )
@@ -310,7 +310,7 @@ def _peak_rate(bert_model: str, batch: int) -> float:
 
 def _measured_rate(call: Budget, phase: Phase) -> float | None:
     """The last recorded sequences a second of a finished measurement; None if there are none."""
-    events = read_events(call.run_folder(phase)) if call.end_of(phase) == DONE else []
+    events = read_events(call.run_folder(phase)) if call.end_reason(phase) == DONE else []
     rates = [event["throughput_train"] for event in events if event["event"] == "train"]
     return rates[-1] if rates else None
 
@@ -323,7 +323,7 @@ def _describe_text(call: Training, data: PreparedData) -> None:
     tokens = counts.get("num_tokens_training", counts["num_tokens"])
     epochs = sum(phase.num_sequences * phase.max_seq_length for phase in call.phases) / tokens
     loss = _loss_of_frequencies(data.folder)
-    if not call.environment.given("no_next_sentence"):
+    if not call.environment.value_of("no_next_sentence"):
         loss += math.log(2)  # that of guessing
     show(
         [
@@ -359,8 +359,8 @@ def _time_so_far(call: Training) -> list[str]:
     hours = (times[-1] - times[0]) / 3600 - between
     reached = sum(max((event["update"] for event in run), default=0) for run in runs)
     return [
-        f"so_far = {reached:,} updates in {hours:.2f} of {call.typed['hours']:g} hours; {between:.2f} between its "
-        f"{len(starts)} start(s) are not counted (MAX_HOURS stops it earlier)"
+        f"so_far = {reached:,} updates in {hours:.2f} of {call.positionals['hours']:g} hours; {between:.2f} between "
+        f"its {len(starts)} start(s) are not counted (MAX_HOURS stops it earlier)"
     ]
 
 

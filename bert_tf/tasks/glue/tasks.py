@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bert_tf.base.command_line import nearest
+from bert_tf.base.command_line import suggestion
 from bert_tf.base.errors import UserError, listed
 from bert_tf.base.files import check_file
 from bert_tf.base.registration import load
@@ -113,7 +113,7 @@ def find_task(name: str) -> TextTask:
         if _without_hyphens(title) == _without_hyphens(name):
             return load(task) if isinstance(task, str) else task
     names = [*TASKS, CUSTOM]
-    raise UserError(f"--task_name={name}: must be one of {', '.join(names)}{nearest(name, names)}")
+    raise UserError(f"--task_name={name}: must be one of {', '.join(names)}{suggestion(name, names)}")
 
 
 def _without_hyphens(name: str) -> str:

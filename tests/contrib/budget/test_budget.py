@@ -13,7 +13,7 @@ import pytest
 from bert_tf.base.machine.hardware import GIB
 from bert_tf.contrib.budget import budget
 from bert_tf.launch import call, environment
-from bert_tf.memory.plan import Device
+from bert_tf.memory.plan import RankMemory
 from bert_tf.records.token_file import Shard, TokenizedText, write_tokens
 from tests.launch.helpers import flags_of, launch, prepare_tokens, recorded_of
 from tests.refusals import refused
@@ -66,7 +66,7 @@ def started(tmp_path, monkeypatch):
 def _add_gpu(monkeypatch, tmp_path, capability):
     monkeypatch.setenv("PATH", nvidia_smi(tmp_path / "bin", capability), prepend=os.pathsep)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    monkeypatch.setattr(budget, "find_device", lambda *_: Device(140 * GIB, "a GPU"))
+    monkeypatch.setattr(budget, "find_rank_memory", lambda *_: RankMemory(140 * GIB, "a GPU"))
 
 
 def budget_of(typed):
