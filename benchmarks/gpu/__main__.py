@@ -36,7 +36,7 @@ from benchmarks.gpu.rows import REHEARSAL, Sizes, plan_rows
 from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.base.files import write_text
 from bert_tf.base.machine.hardware import GIB, ask_nvidia_smi, count_cores, free_memory
-from bert_tf.base.signals import STOP_SIGNALS, STOPPED_EXIT_CODE, handling
+from bert_tf.base.signals import STOP_SIGNALS, STOPPED_EXIT_CODE, handling_signals
 from bert_tf.memory.plan import find_rank_memory
 from bert_tf.run.run_folder import provenance
 
@@ -119,7 +119,7 @@ def main(argv: Sequence[str]) -> int:
         finished.add(dataclasses.asdict(job.row), outcome)
         write_text(page, render(finished, rows))
 
-    with handling(STOP_SIGNALS, lambda _: sys.exit(STOPPED_EXIT_CODE)):
+    with handling_signals(STOP_SIGNALS, lambda _: sys.exit(STOPPED_EXIT_CODE)):
         for group in groups:
             missing = [row for row in group if args.only in row.title and not finished.find(dataclasses.asdict(row))]
             jobs = [make_job(row, logs / f"row_{rows.index(row)}.log", args) for row in missing]

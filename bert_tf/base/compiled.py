@@ -32,7 +32,7 @@ def _digest(source: Path) -> str:
     return hashlib.sha256(source.read_bytes()).hexdigest()
 
 
-def missing() -> list[Path]:
+def uncompiled_sources() -> list[Path]:
     """The sources that are still to be compiled."""
     return [source for source in sorted(_SOURCES.rglob("*.cpp")) if not compiled_file(source).exists()]
 
@@ -57,7 +57,7 @@ def load_library(path: Path) -> ctypes.PyDLL | None:
 
 @exit_on_user_error
 def main(_: Sequence[str]) -> int:
-    for source in missing():
+    for source in uncompiled_sources():
         try:
             compile_code(source, compiled_file(source))
         except (OSError, subprocess.CalledProcessError) as error:

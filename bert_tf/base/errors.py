@@ -44,7 +44,7 @@ def shorten(text: str, max_chars: int) -> str:
     return text if len(text) <= max_chars else f"{text[: max_chars * 3 // 4]}...{text[-max_chars // 4 :]}"
 
 
-def listed(names: Sequence[str], max_names: int = 20) -> str:
+def names_in_words(names: Sequence[str], max_names: int = 20) -> str:
     """The names with commas between them; of more than `max_names` the first ones and "..."."""
     return ", ".join([*names[:max_names], *(["..."] if len(names) > max_names else [])])
 

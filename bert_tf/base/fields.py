@@ -39,7 +39,7 @@ def read_object(text: str, where: str, remedy: str, *, is_strict: bool = False) 
 def _unique_fields(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
-        name = repeated(name for name, _ in pairs)
+        name = first_repeated(name for name, _ in pairs)
         raise UserError(f"the field {name!r} occurs twice in an object, and must have one value; take one away")
     return fields
 
@@ -56,7 +56,7 @@ def fault_of_label(label: str) -> str:
     return "" if is_visible else "a label must not be empty, nor hold control characters or half of a UTF-16 pair"
 
 
-def repeated(names: Iterable[str]) -> str | None:
+def first_repeated(names: Iterable[str]) -> str | None:
     """The first of the names that occur twice; None if there is none."""
     return next((name for name, count in collections.Counter(names).items() if count > 1), None)
 
@@ -65,14 +65,14 @@ class Fields(dict[str, Any]):
     """The fields of a record by name.
 
     Attributes:
-      read: the names of the fields that `one_of` has read.
+      read_names: the names of the fields that `read_one_of` has read.
     """
 
     def __init__(self, content: Mapping[str, Any]):
         super().__init__(content)
-        self.read: set[str] = set()
+        self.read_names: set[str] = set()
 
-    def one_of(self, names: Sequence[str], remedy: str = "keep one of them") -> Any:
+    def read_one_of(self, names: Sequence[str], remedy: str = "keep one of them") -> Any:
         """The value of whichever of these fields is present and not null; None if none is.
 
         An empty text counts only if there is no other value.
@@ -85,7 +85,7 @@ class Fields(dict[str, Any]):
             first, second = contrast(self[present[0]], self[other])
             fault = f"{present[0]!r} is {first} and {other!r} is {second}"
             raise ValueError(f"{fault}, but only one can be read; {remedy}")
-        self.read.update(present)
+        self.read_names.update(present)
         return self[present[0]] if present else None
 
 

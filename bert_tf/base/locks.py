@@ -10,10 +10,10 @@ import sys
 import weakref
 from pathlib import Path
 
-from bert_tf.base.signals import before_leaving
+from bert_tf.base.signals import register_clean_up
 
 # The errors of flock on file systems without it: some NFS, Lustre without -o flock, FUSE.
-WITHOUT_FLOCK = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
+NO_FLOCK_ERRORS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
 # `is_locked`, called in another process, holds the lock for a moment.
 _MOMENT_SECS = 0.2
 
@@ -57,7 +57,7 @@ class FileLock:
             self._lock = filelock.SoftFileLock(held_path, thread_local=False)
             # If the file stayed, another machine could not tell that its process has ended.
             _soft_locks.add(self)
-            before_leaving(_release_all)
+            register_clean_up(_release_all)
         try:
             self._lock.acquire(timeout=_MOMENT_SECS)
         except filelock.Timeout:
@@ -95,7 +95,7 @@ def _flock_fault(descriptor: int) -> OSError | None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno not in (*WITHOUT_FLOCK, errno.EWOULDBLOCK):
+        if error.errno not in (*NO_FLOCK_ERRORS, errno.EWOULDBLOCK):
             raise
         return error.with_traceback(None)  # a traceback would keep the callers, and so a lock, alive
     return None

@@ -20,7 +20,7 @@ from bert_tf.base.output import dropping_unwritable
 _clean_ups: set[Callable[[], None]] = set()
 
 
-def before_leaving(clean_up: Callable[[], None]) -> None:
+def register_clean_up(clean_up: Callable[[], None]) -> None:
     """Registers `clean_up` to be called when the process ends, by `leave` or normally; it may be called twice."""
     if clean_up not in _clean_ups:
         _clean_ups.add(clean_up)
@@ -64,7 +64,7 @@ def leave_on_stop_signals() -> None:
 
 
 @contextlib.contextmanager
-def handling(numbers: Iterable[int], handle: Callable[[int], object]) -> Iterator[None]:
+def handling_signals(numbers: Iterable[int], handle: Callable[[int], object]) -> Iterator[None]:
     """A context in which each of these signals only calls `handle` with its number."""
     previous = {
         number: signal.signal(number, lambda number, _: handle(number)) for number in without_ignored_hangup(numbers)
@@ -80,5 +80,5 @@ def handling(numbers: Iterable[int], handle: Callable[[int], object]) -> Iterato
 def noted_stop_signals() -> Iterator[list[int]]:
     """A context in which stop signals are only collected, so that the running update can finish and be saved."""
     received: list[int] = []
-    with handling(STOP_SIGNALS, received.append):
+    with handling_signals(STOP_SIGNALS, received.append):
         yield received

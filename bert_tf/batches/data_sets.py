@@ -109,7 +109,7 @@ class RecordSet(InstanceSet):
                 return _parser(self.schema)(tf.constant(self.read(ranges)), tf.constant(shape))
         except tf.errors.InvalidArgumentError as error:
             raise UserError(
-                f"one of the records {', '.join(self.name(ranges))} does not hold {self.schema}, as the "
+                f"one of the records {', '.join(self.name_ranges(ranges))} does not hold {self.schema}, as the "
                 "first record of its file does; use records that were made with the same settings"
             ) from error
 

@@ -30,7 +30,7 @@ from bert_tf.text.vocabulary import VOCABULARY, Tokenizer, check_vocabulary_size
 _NOT_SHARDS = (INDEX_SUFFIX, *SUFFIXES, UNPACKED_SUFFIX, TEMPORARY_SUFFIX)
 # Shards kept open at a time, each with its index or pair file: together below the usual limit on open files.
 OPEN_FILES, _USUAL_LIMIT = 256, 1024
-OTHER_IDS = "were made with another vocabulary, or with capitals or accents treated otherwise, than"
+OTHER_TOKENIZATION = "were made with another vocabulary, or with capitals or accents treated otherwise, than"
 
 
 def _natural_key(path: Path) -> list[Any]:
@@ -166,7 +166,7 @@ class InstanceSet:
             start = max(start - num_records, 0)
         return ranges
 
-    def name(self, ranges: Sequence[RecordRange]) -> list[str]:
+    def name_ranges(self, ranges: Sequence[RecordRange]) -> list[str]:
         """Each range's file and instance numbers in it (counted from 0), for messages."""
         return [
             f"{self.files[part.file]} {part.first}"
@@ -214,7 +214,7 @@ class InstanceSet:
         for other_folder, other in further:
             if manifest and other and _tokenization(other) != _tokenization(manifest):
                 raise UserError(
-                    f"--{self._argument}: the data of {other_folder} {OTHER_IDS} those of {folder}; "
+                    f"--{self._argument}: the data of {other_folder} {OTHER_TOKENIZATION} those of {folder}; "
                     "use the same vocabulary and casing for all"
                 )
         return folder, manifest

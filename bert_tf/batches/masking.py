@@ -25,7 +25,7 @@ import numpy as np
 from bert_tf.base.errors import UserError
 from bert_tf.records.pairs import Pairs, assemble
 from bert_tf.records.schema import NUM_MARKERS
-from bert_tf.settings.declaration import check, same
+from bert_tf.settings.declaration import check, same_setting
 from bert_tf.settings.preparation import PreparationOptions
 from bert_tf.settings.programs import MaskingOptions
 from bert_tf.text.vocabulary import CONTINUATION, SPECIAL_TOKENS, Tokenizer, continues_word
@@ -47,9 +47,9 @@ class MaskingRules:
     Raises: UserError for a value out of range.
     """
 
-    masked_lm_prob: float = same(MaskingOptions, "masked_lm_prob")
-    max_predictions_per_seq: int = same(PreparationOptions, "max_predictions_per_seq")
-    whole_word_masking: bool = same(MaskingOptions, "whole_word_masking")
+    masked_lm_prob: float = same_setting(MaskingOptions, "masked_lm_prob")
+    max_predictions_per_seq: int = same_setting(PreparationOptions, "max_predictions_per_seq")
+    whole_word_masking: bool = same_setting(MaskingOptions, "whole_word_masking")
 
     def __post_init__(self) -> None:
         check(self)
@@ -64,13 +64,15 @@ class VocabularyIds(NamedTuple):
     sep: int
     mask: int
     replacements: np.ndarray  # int32, the ids that may replace a token at random
-    continues: np.ndarray | None  # bool by id: whether the token continues the previous token's word; None: not known
+    continues_word: (
+        np.ndarray | None
+    )  # bool by id: whether the token continues the previous token's word; None: not known
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Tokenizer) -> VocabularyIds:
         """Raises: UserError as `from_vocab` does."""
         ids = cls.from_vocab(tokenizer.vocab, tokenizer.markers)
-        return ids._replace(continues=tokenizer.continues_word())
+        return ids._replace(continues_word=tokenizer.continues_word())
 
     @classmethod
     def from_vocab(cls, vocab: Mapping[str, int], markers: Collection[str] = SPECIAL_TOKENS) -> VocabularyIds:
@@ -111,7 +113,7 @@ class Masker:
 
     def __init__(self, rules: MaskingRules, ids: VocabularyIds):
         """Raises: UserError if whole words are to be masked, but the tokens do not show what continues a word."""
-        if rules.whole_word_masking and ids.continues is None:
+        if rules.whole_word_masking and ids.continues_word is None:
             raise UserError(
                 "--whole_word_masking: the tokens of this tokenizer.json do not show whether they continue a word, as "
                 "## in WordPiece and \u2581 in SentencePiece do; leave the flag out, or use such a vocabulary"
@@ -182,8 +184,8 @@ class Masker:
         # After [CLS] or [SEP] any token begins a word.
         is_after_candidate = np.zeros_like(is_candidate)
         is_after_candidate[:, 1:] = is_candidate[:, :-1]
-        assert self.ids.continues is not None
-        is_first = is_candidate & ~(self.ids.continues.take(input_ids) & is_after_candidate)
+        assert self.ids.continues_word is not None
+        is_first = is_candidate & ~(self.ids.continues_word.take(input_ids) & is_after_candidate)
         num_words = is_first.sum(axis=1)
         # Of all rows, in order: the candidates, and the words with their sizes and numbers in the row.
         row, position = np.nonzero(is_candidate)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from bert_tf.base.command_line import expand_home
 from bert_tf.base.files import atomic_folder, check_folder, checkout
-from bert_tf.base.locks import WITHOUT_FLOCK
+from bert_tf.base.locks import NO_FLOCK_ERRORS
 from bert_tf.base.machine.hardware import GIB, ask_nvidia_smi, count_cores, count_gpus, memory_limit, total_memory
 from bert_tf.doctor.findings import OK, PROBLEM, WARNING, Finding, Findings, judge
 from bert_tf.launch.prepared_data import find_data
@@ -110,7 +110,7 @@ def examine_file_system(folder: Folder) -> Findings:
             with open(Path(scratch) / "lock", "w") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno in WITHOUT_FLOCK:
+        if error.errno in NO_FLOCK_ERRORS:
             remedy = "never start two runs in one folder; after a kill on another machine delete .lock.held by hand"
             yield Finding(WARNING, f"{folder.path} has no locks ({error.strerror}): {remedy}")
         else:

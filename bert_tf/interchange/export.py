@@ -19,7 +19,7 @@ from bert_tf.base.files import atomic_folder, check_folder
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.heads import HEADS, TEXTS
 from bert_tf.interchange.hugging_face import ACTIVATIONS, CONFIG, SAFETENSORS, is_transposed, to_their_name
-from bert_tf.interchange.initialise import choose_tokenizer, find_weights, own_config
+from bert_tf.interchange.initialise import choose_tokenizer, find_weights, require_config
 from bert_tf.interchange.labels import CLASSES, REGRESSION, numbered_labels, read_task
 from bert_tf.interchange.weights import Weights
 from bert_tf.model.heads import PretrainingModel
@@ -97,7 +97,7 @@ def export(
     check_folder(folder, f"FOLDER={folder}")
     _check_contents(folder, replace)
     weights = find_weights(path, "RUN")
-    config = own_config(weights)
+    config = require_config(weights)
     tokenizer, assumed = choose_tokenizer(vocab_file, flags, config, weights)
     architecture, names = _choose_architecture(weights, config)
     hugging_face_config = _to_hugging_face_config(config, architecture.name, tokenizer.vocab)

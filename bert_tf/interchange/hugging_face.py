@@ -125,15 +125,15 @@ def weight_file(folder: Path) -> Path | None:
     return next((folder / name for name in (SAFETENSORS, SHARDS, TORCH) if (folder / name).is_file()), None)
 
 
-class Stored(NamedTuple):
+class StoredTensor(NamedTuple):
     """A tensor in a file; its values are read as float32."""
 
     shape: list[int]
     read: Callable[[], np.ndarray]
 
 
-def _stored(file: Path, name: str, shape: list[int], dtype: str, read: Callable[[], np.ndarray]) -> Stored:
-    return Stored(shape, functools.partial(read_float32, read, dtype, str(file), name))
+def _stored(file: Path, name: str, shape: list[int], dtype: str, read: Callable[[], np.ndarray]) -> StoredTensor:
+    return StoredTensor(shape, functools.partial(read_float32, read, dtype, str(file), name))
 
 
 def read_folder(folder: Path) -> Weights:
@@ -201,18 +201,18 @@ def read_folder(folder: Path) -> Weights:
     )
 
 
-def _open_file(path: Path) -> dict[str, Stored]:
+def _open_file(path: Path) -> dict[str, StoredTensor]:
     if path.name == SHARDS:
         return _open_shards(path)
     return (_open_torch_file if path.name == TORCH else _open_safetensors)(path)
 
 
-def _open_shards(path: Path) -> dict[str, Stored]:
+def _open_shards(path: Path) -> dict[str, StoredTensor]:
     """The tensors in the files that the index `path` names. Raises: UserError if tensors that it names are missing."""
     file_of_tensor = read_json_object(path, _FETCH_AGAIN).get("weight_map")
     if not isinstance(file_of_tensor, dict) or not file_of_tensor:
         raise UserError(f"{path} names no tensors in weight_map; {_FETCH_AGAIN}")
-    tensors: dict[str, Stored] = {}
+    tensors: dict[str, StoredTensor] = {}
     for name in sorted({Path(str(file)).name for file in file_of_tensor.values()}):
         tensors.update(_open_safetensors(path.parent / name))
     if missing := sorted(file_of_tensor.keys() - tensors.keys()):
@@ -221,7 +221,7 @@ def _open_shards(path: Path) -> dict[str, Stored]:
     return tensors
 
 
-def _open_safetensors(path: Path) -> dict[str, Stored]:
+def _open_safetensors(path: Path) -> dict[str, StoredTensor]:
     check_file(path, _FETCH_AGAIN)
     try:
         file = safetensors.safe_open(path, framework="np")
@@ -234,7 +234,7 @@ def _open_safetensors(path: Path) -> dict[str, Stored]:
     }
 
 
-def _open_torch_file(path: Path) -> dict[str, Stored]:
+def _open_torch_file(path: Path) -> dict[str, StoredTensor]:
     """The tensors that ``torch.load`` reads with weights_only, which creates tensors and runs nothing from the file."""
     check_file(path, _FETCH_AGAIN)
     save_again = f"have the model saved as {SAFETENSORS} (save_pretrained of transformers does)"

@@ -19,7 +19,7 @@ from bert_tf.run.checkpoint import MANIFEST, PREFIX, CheckpointFolder, find_dama
 from bert_tf.run.telemetry import Telemetry
 from bert_tf.run.variables import check_encoder, enumerate_names, load_weights, named_variables
 from bert_tf.text.basic_tokenizer import Casing
-from bert_tf.text.hugging_face import TOKENIZER, HuggingFaceTokenizer, cut_alike
+from bert_tf.text.hugging_face import TOKENIZER, HuggingFaceTokenizer, tokenize_alike
 from bert_tf.text.tokenizer import CasingFlags, StoredTokenizer, open_stored, open_vocab_file, original_vocabulary
 from bert_tf.text.vocabulary import SETTINGS, VOCABULARY, Tokenizer, check_vocabulary_size, load_pieces
 
@@ -111,8 +111,8 @@ def _no_model(path: Path) -> str:
 
 
 def _best_of_run(folder: Path) -> Weights:
-    """The weights that stand for a run (`CheckpointFolder.best_sound`); damage to preferred ones is a warning."""
-    best, complaints = CheckpointFolder(folder / "checkpoints", keep=1, vocab_size=0, companions={}).best_sound()
+    """The weights that stand for a run (`CheckpointFolder.best_undamaged`); damage to preferred ones is a warning."""
+    best, complaints = CheckpointFolder(folder / "checkpoints", keep=1, vocab_size=0, companions={}).best_undamaged()
     if best is None:
         reason = "; ".join(complaints) or "no checkpoint has been saved there yet"
         raise UserError(f"{reason}; train longer or name another checkpoint")
@@ -140,10 +140,10 @@ def choose_config(bert_config_file: str | None, weights: Weights | None) -> Bert
         return config
     if weights is None or weights.config is None:
         raise _missing(weights.config_file if weights else None, "--bert_config_file")
-    return own_config(weights)
+    return require_config(weights)
 
 
-def own_config(weights: Weights) -> BertConfig:
+def require_config(weights: Weights) -> BertConfig:
     """The configuration beside the weights, for callers that accept no other. Raises: UserError as `choose_config`."""
     if weights.config is None:
         raise UserError(f"{weights.config_file} does not exist; put the model's configuration there")
@@ -252,7 +252,7 @@ def _difference(stored: StoredTokenizer, files: Mapping[str, str]) -> str:
             return f"has another vocabulary than the records: piece {number} is {in_model}, {in_records} in theirs"
     if None not in (model_casing, casing) and model_casing != casing:
         return f"was trained on text with {model_casing}, the records were made with {casing}"
-    if pipeline and not cut_alike(pipeline, files.get(TOKENIZER)):
+    if pipeline and not tokenize_alike(pipeline, files.get(TOKENIZER)):
         return f"has a {TOKENIZER} that gives other tokens than the records' tokenizer"
     return ""
 

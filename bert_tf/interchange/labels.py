@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert_tf.base.errors import UserError, listed
+from bert_tf.base.errors import UserError, names_in_words
 from bert_tf.base.fields import fault_of_label
 from bert_tf.base.files import read_json_object
 from bert_tf.interchange.hugging_face import CONFIG
@@ -31,7 +31,7 @@ class TrainedTask(NamedTuple):
 
     def __str__(self) -> str:
         kind = "" if self.problem in (REGRESSION, CLASSES) else f"{self.problem}: "
-        outputs = "numbers" if self.problem == REGRESSION else listed(self.labels)
+        outputs = "numbers" if self.problem == REGRESSION else names_in_words(self.labels)
         return f"{self.name or 'a task'} ({kind}{outputs})"
 
 
@@ -126,7 +126,9 @@ def _normalize_label(label: str) -> str:
     return re.sub(r"(?<=[^\W\d_])[-_\s]+(?=[^\W\d_])", "", label).casefold()
 
 
-def in_trained_order(trained: Sequence[str], labels: Sequence[str], names: Sequence[str]) -> tuple[str, ...] | None:
+def labels_in_trained_order(
+    trained: Sequence[str], labels: Sequence[str], names: Sequence[str]
+) -> tuple[str, ...] | None:
     """`labels` in the order of `trained`; None if the two differ also when compared by `_normalize_label`.
 
     Args:

@@ -11,7 +11,7 @@ import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.interchange.google import CONFIG_FILE
-from bert_tf.interchange.initialise import choose_tokenizer, find_weights, own_config
+from bert_tf.interchange.initialise import choose_tokenizer, find_weights, require_config
 from bert_tf.model.encoder import BertEncoder
 from bert_tf.run.checkpoint import PREFIX, save_encoder
 from bert_tf.run.variables import check_encoder, load_weights, named_variables
@@ -80,7 +80,7 @@ def from_pretrained(
       UserError: something is missing, damaged, or belongs to another architecture.
     """
     weights = find_weights(folder, "folder")
-    config = own_config(weights)
+    config = require_config(weights)
     tokenizer, assumed = choose_tokenizer(vocab_file, CasingFlags(do_lower_case, strip_accents), config, weights)
     encoder = BertEncoder(config, name=name)
     check_encoder(

@@ -153,7 +153,7 @@ def load_exported(folder: Path, task: str) -> ExportedModel:
     return ExportedModel(settings, signature)
 
 
-def files_beside(folder: Path) -> Weights:
+def read_exported_files(folder: Path) -> Weights:
     """The configuration and the tokenizer of an exported model, as `Weights` without variables."""
     config = BertConfig.from_json_file(folder / CONFIG_FILE)
     no_variables: dict[str, Any] = {}

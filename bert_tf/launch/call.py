@@ -13,14 +13,14 @@ from typing import Any, Callable, NamedTuple
 
 from bert_tf.base.errors import USER_ERROR_EXIT_CODE, MissingError, UserError
 from bert_tf.base.files import CHECKOUT, read_json_object, work_folder, write_text
-from bert_tf.base.signals import STOPPED_EXIT_CODE, handling
+from bert_tf.base.signals import STOPPED_EXIT_CODE, handling_signals
 from bert_tf.bert_config import PRESETS
 from bert_tf.launch.arguments import Argument, Positionals, Values
 from bert_tf.launch.environment import SETTINGS_OF, LaunchEnvironment, flag_texts, short_path, show
 from bert_tf.launch.job import run
 from bert_tf.launch.rank import FORWARDED_SIGNALS, POLL_SECS, describe_signal
 from bert_tf.run.run_folder import find_checkpoints, find_damage
-from bert_tf.settings.declaration import from_variables, pick
+from bert_tf.settings.declaration import from_variables, pick_settings
 
 # Exit codes after which a restart is useless: success, the user's mistake, a stop by the user or the system.
 _FINAL_CODES = (
@@ -130,7 +130,7 @@ class Call(abc.ABC):
         """Raises the program's `UserError` for settings that do not go together, before it is started."""
         settings = SimpleNamespace(**self.settings(program, flags))
         for settings_class in SETTINGS_OF[program]:
-            pick(settings_class, settings)
+            pick_settings(settings_class, settings)
 
     def train(self, training: Run) -> int:
         """Carries a run out to its end; returns the exit code of the last start.
@@ -138,7 +138,7 @@ class Call(abc.ABC):
         After a crash it is restarted, unless more than RESTARTS consecutive starts have ended without a new checkpoint.
         A mistake of the user's, a signal or MAX_HOURS ends it.
         """
-        with handling(FORWARDED_SIGNALS, self.environment.signals.append):  # those between the starts, too
+        with handling_signals(FORWARDED_SIGNALS, self.environment.signals.append):  # those between the starts, too
             return self._train(training)
 
     def _train(self, training: Run) -> int:

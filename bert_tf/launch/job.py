@@ -31,7 +31,7 @@ from bert_tf.base.files import write_text
 from bert_tf.base.machine.launchers import Start
 from bert_tf.base.output import dropping_unwritable
 from bert_tf.base.progress import COLUMNS_VARIABLE, print_beside_bars
-from bert_tf.base.signals import STOP_SIGNALS, STOPPED_EXIT_CODE, handling
+from bert_tf.base.signals import STOP_SIGNALS, STOPPED_EXIT_CODE, handling_signals
 from bert_tf.launch.environment import LaunchEnvironment, short_path, show
 from bert_tf.launch.rank import (
     ERROR_OF_RANK,
@@ -102,7 +102,7 @@ def run(title: str, command: Sequence[str], num_ranks: int, log_folder: Path, en
         with open(folder / SIGNALS_FILE, "a", encoding="utf-8") as file:
             file.write(f"{int(number)}\n")
 
-    with handling(FORWARDED_SIGNALS, pass_on):
+    with handling_signals(FORWARDED_SIGNALS, pass_on):
         with open(folder / _LAUNCHER_LOG, "wb") as launcher_log:
             process = start_child(full_command, launcher_log, variables, 0 if ranks_notice_end else signal.SIGTERM)
         _show(folder / "rank_0.log", process, received)

@@ -29,7 +29,7 @@ from bert_tf.run.run_folder import (
     is_report,
     read_config,
 )
-from bert_tf.settings.declaration import pick
+from bert_tf.settings.declaration import pick_settings
 from bert_tf.settings.programs import PRETRAINING, MaskingOptions
 from bert_tf.settings.training import AUTO, MAX_GLOBAL_BATCH, PretrainingConfig, check_unpacked
 
@@ -237,14 +237,14 @@ class Pretraining(Call):
     def identity(self, phase: Phase) -> Values:
         """The settings of a phase that must not change within its run, by the names in its config.json."""
         settings = SimpleNamespace(**self.settings("pretraining", self._flags(phase)))
-        config = pick(
+        config = pick_settings(
             PretrainingConfig,
             settings,
             train_batch_size=1 if phase.train_batch_size == AUTO else phase.train_batch_size,
             num_accumulation_steps=phase.num_accumulation_steps,
             num_ranks=phase.num_ranks,
         )
-        return {**dataclasses.asdict(pick(MaskingOptions, settings)), **config.identity()}
+        return {**dataclasses.asdict(pick_settings(MaskingOptions, settings)), **config.identity()}
 
     def describe_changes(self, phase: Phase, data: PreparedData | None = None) -> str:
         """How the settings of a phase that has begun differ from those of this call; "" if they do not.

@@ -62,14 +62,14 @@ def layer_norm(x: tf.Tensor, gamma_H: tf.Tensor, beta_H: tf.Tensor, epsilon: flo
     return centred * inverse * gamma_H + beta_H
 
 
-def gelu(x: tf.Tensor, exact: bool) -> tf.Tensor:
-    """GELU (arXiv 1606.08415): with erf if `exact`, else the tanh approximation of Google's BERT code."""
-    if exact:
+def gelu(x: tf.Tensor, is_exact: bool) -> tf.Tensor:
+    """GELU (arXiv 1606.08415): with erf if `is_exact`, else the tanh approximation of Google's BERT code."""
+    if is_exact:
         return 0.5 * x * (1.0 + tf.math.erf(x / math.sqrt(2.0)))
     return 0.5 * x * (1.0 + tf.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)))
 
 
-def by_head(x_RxH: tf.Tensor, sequence_length: int, num_heads: int) -> tf.Tensor:
+def split_by_head(x_RxH: tf.Tensor, sequence_length: int, num_heads: int) -> tf.Tensor:
     """[R, H] -> [B, N, S, D]."""
     head_size = x_RxH.shape[1] // num_heads
     return tf.transpose(tf.reshape(x_RxH, [-1, sequence_length, num_heads, head_size]), [0, 2, 1, 3])

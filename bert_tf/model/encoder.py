@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from bert_tf.base.tensorflow import keras, tf
 from bert_tf.bert_config import BertConfig
-from bert_tf.model.backends.plain import Plain, Projected
+from bert_tf.model.backends.plain import Plain, ProductAndBias
 from bert_tf.model.elementwise import Dropout
 from bert_tf.model.randomness import DropoutKey, truncated_normal
 from bert_tf.model.visibility import Features, VisibleKeys
@@ -63,7 +63,7 @@ class BertLayer(keras.layers.Layer):
     def _dense(self, scope: str, inputs: int, outputs: int) -> Dense:
         return self._weight(f"{scope}/kernel", [inputs, outputs]), self._zeros(f"{scope}/bias", outputs)
 
-    def _project(self, x_RxI: tf.Tensor, dense: Dense) -> Projected:
+    def _project(self, x_RxI: tf.Tensor, dense: Dense) -> ProductAndBias:
         """x times the kernel, and the bias, which is still to be added."""
         kernel, bias = dense
         return self.backend.dense(x_RxI, kernel), bias
@@ -255,7 +255,7 @@ class BertEncoder(keras.Model):
         return encoder
 
     def copy_weights(self) -> Copies:
-        """Copies of the weights, for `weight_copies.in_use` within an update."""
+        """Copies of the weights, for `weight_copies.reading_from` within an update."""
         weights = tf.nest.flatten([layer.layer_weights for layer in self.encoder_layers])
         kernels = [weight for weight in weights if len(weight.shape) == 2]
         return self.weight_copies.make(kernels, self.embeddings.word_embeddings)

@@ -26,10 +26,10 @@ class MaskedLanguageModelHead(BertLayer):
         self.output_bias = self._zeros(f"{scope}/output_bias", config.padded_vocab_size)
 
     def call(self, masked_BxPxH, word_table_WxH):
-        logits_RxV = self.backend.bias_logits(*self.before_bias(masked_BxPxH, word_table_WxH))
+        logits_RxV = self.backend.bias_logits(*self.logits_before_bias(masked_BxPxH, word_table_WxH))
         return tf.reshape(logits_RxV, [-1, masked_BxPxH.shape[1], self.config.vocab_size])
 
-    def before_bias(self, masked_BxPxH, word_table_WxH) -> WordLogits:
+    def logits_before_bias(self, masked_BxPxH, word_table_WxH) -> WordLogits:
         """The logits without their bias."""
         backend, config = self.backend, self.config
         masked_RxH = tf.reshape(masked_BxPxH, [-1, config.hidden_size])
@@ -57,7 +57,7 @@ class _ClassifierHead(BertLayer):
         logits_RxC = self.backend.dense(x_RxH, tf.transpose(self.output_weights))
         return self.backend.bias_logits(logits_RxC, self.output_bias, self.num_classes)
 
-    def at_each_position(self, x_BxSxH):
+    def call_at_each_position(self, x_BxSxH):
         """[B, S, H] -> [B, S, C]."""
         _, sequence_length, hidden_size = x_BxSxH.shape
         return tf.reshape(self(tf.reshape(x_BxSxH, [-1, hidden_size])), [-1, sequence_length, self.num_classes])
@@ -90,9 +90,9 @@ class MaskedWordModel(_TrainedModel):
     def call(self, features: Features, dropout: DropoutKey | None = None):
         return self._outputs(features, dropout, self.masked_language_model)
 
-    def before_bias(self, features: Features, dropout: DropoutKey | None = None):
+    def logits_before_bias(self, features: Features, dropout: DropoutKey | None = None):
         """As `call`, but with `WordLogits` in place of mlm_logits, for losses that add the bias themselves."""
-        return self._outputs(features, dropout, self.masked_language_model.before_bias)
+        return self._outputs(features, dropout, self.masked_language_model.logits_before_bias)
 
     def _outputs(self, features: Features, dropout: DropoutKey | None, word_head: Callable):
         (masked_BxPxH,) = self.bert.states_at(features, features["masked_lm_positions"], dropout=dropout)
@@ -149,7 +149,7 @@ class SpanModel(_ClassifyingModel):
         super().__init__(config, 2, backend, seed)
 
     def call(self, features: Features, dropout: DropoutKey | None = None):
-        logits_BxSx2 = self.classifier.at_each_position(self.bert.hidden_states(features, dropout)[-1])
+        logits_BxSx2 = self.classifier.call_at_each_position(self.bert.hidden_states(features, dropout)[-1])
         return logits_BxSx2[:, :, 0], logits_BxSx2[:, :, 1]
 
 
@@ -160,7 +160,7 @@ class TokenModel(_ClassifyingModel):
 
     def call(self, features: Features, dropout: DropoutKey | None = None):
         sequence_BxSxH = self.bert.hidden_states(features, dropout)[-1]
-        return self.classifier.at_each_position(self._drop(sequence_BxSxH, dropout))
+        return self.classifier.call_at_each_position(self._drop(sequence_BxSxH, dropout))
 
 
 class ClassifierModel(_ClassifyingModel):

@@ -76,7 +76,7 @@ class MaskedWordObjective(Objective):
         return math.log(vocab_size)
 
     def _outputs(self, model: keras.Model, features: Features, dropout: DropoutKey | None) -> Any:
-        return model.before_bias(features, dropout)
+        return model.logits_before_bias(features, dropout)
 
     def _sums(self, outputs: Any, features: Features, backend: Plain) -> Sums:
         loss, correct = backend.word_loss(

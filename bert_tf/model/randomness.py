@@ -158,13 +158,13 @@ def draw_decisions(
 
 
 def keep_mask(decisions: tf.Tensor, shape: Sequence[int], positions_BxP: tf.Tensor | None = None) -> tf.Tensor:
-    """The bits of `draw_decisions` as bool of the static `shape`, or `at_positions` of it."""
+    """The bits of `draw_decisions` as bool of the static `shape`, or `mask_at_positions` of it."""
     bits = tf.constant([1 << bit for bit in range(ELEMENTS_PER_COUNT)], tf.int32)
     mask = tf.bitwise.bitwise_and(tf.cast(decisions, tf.int32)[:, tf.newaxis, :], bits[:, tf.newaxis]) != 0
-    return at_positions(_trim_rows(mask, shape), positions_BxP)
+    return mask_at_positions(_trim_rows(mask, shape), positions_BxP)
 
 
-def at_positions(mask: tf.Tensor, positions_BxP: tf.Tensor | None) -> tf.Tensor:
+def mask_at_positions(mask: tf.Tensor, positions_BxP: tf.Tensor | None) -> tf.Tensor:
     """[B, ..., S, H] -> [B, ..., P, H]; the whole mask if the positions are None."""
     return mask if positions_BxP is None else tf.gather(mask, positions_BxP, axis=-2, batch_dims=1)
 

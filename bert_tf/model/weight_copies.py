@@ -30,7 +30,7 @@ class WeightCopies:
         return {weight.ref(): tf.cast(tf.convert_to_tensor(weight), dtype) for weight in copied}
 
     @contextlib.contextmanager
-    def in_use(self, copies: Copies) -> Iterator[None]:
+    def reading_from(self, copies: Copies) -> Iterator[None]:
         """Within this context, `read` gives the copies."""
         self._copies = copies
         try:

@@ -22,7 +22,7 @@ def _has_gpu() -> bool:
     return bool(tf.config.list_physical_devices("GPU"))
 
 
-def for_groups(function: Callable[..., tf.Tensor], compiled: bool = True) -> Callable[..., tf.Tensor]:
+def compile_for_groups(function: Callable[..., tf.Tensor], compiled: bool = True) -> Callable[..., tf.Tensor]:
     """The function, as `call_in_groups` should call it: on a GPU a tf.function, compiled by XLA if `compiled`."""
     return tf.function(function, jit_compile=compiled or None, autograph=False) if _has_gpu() else function
 

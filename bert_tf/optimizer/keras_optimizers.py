@@ -26,7 +26,7 @@ from typing import Any, Callable
 import numpy as np
 
 from bert_tf.base.tensorflow import keras, tf
-from bert_tf.optimizer.groups import call_in_groups, for_groups
+from bert_tf.optimizer.groups import call_in_groups, compile_for_groups
 from bert_tf.optimizer.schedule import WarmupPolynomialDecay, check_range
 from bert_tf.optimizer.update_rules import (
     adam_direction,
@@ -176,7 +176,7 @@ class _BertOptimizer(keras.optimizers.Optimizer):
         def update_group(variables, slots, gradients, *scalars):
             return tf.stack([update(*arguments, *scalars) for arguments in zip(variables, slots, gradients)])
 
-        return for_groups(update_group, self.compiled)
+        return compile_for_groups(update_group, self.compiled)
 
     def get_config(self) -> dict[str, Any]:
         """Keras' configuration, from which `from_config` makes the same optimizer."""

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from bert_tf.base.tensorflow import tf
-from bert_tf.optimizer.groups import call_in_groups, for_groups
+from bert_tf.optimizer.groups import call_in_groups, compile_for_groups
 
 # Variables whose names contain one of these do not decay, as in Google's code.
 _NOT_DECAYED = ("LayerNorm", "layer_norm", "bias")
@@ -29,7 +29,7 @@ def gradient_norms(gradients: Sequence[tf.Tensor], compiled: bool = True) -> tup
 
     tf.add_n is not used: the order in which it adds depends on which inputs no other operation still needs.
     """
-    stack_half_squares = for_groups(_half_squares, compiled)
+    stack_half_squares = compile_for_groups(_half_squares, compiled)
     half_squares_V = call_in_groups(
         [(tuple(gradient.shape), gradient.dtype) for gradient in gradients],
         lambda numbers: stack_half_squares([gradients[number] for number in numbers]),

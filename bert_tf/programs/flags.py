@@ -47,10 +47,10 @@ def add_option(parser: argparse.ArgumentParser, option: Setting) -> None:
 
 
 def parse_options(
-    program: str, about: str | None, options: Iterable[Setting], arguments: Sequence[str]
+    program: str, description: str | None, options: Iterable[Setting], arguments: Sequence[str]
 ) -> dict[str, Any]:
     """The values that the arguments give, by option. Raises `UserError` if an argument is invalid or unknown."""
-    parser = CommandParser(program, about)
+    parser = CommandParser(program, description)
     parser.usage = f"{program} [--option=value ...]"
     parser.argument_default = argparse.SUPPRESS  # so that only options that are given have a value
     names = []
@@ -69,7 +69,7 @@ def parse_options(
     return vars(values)
 
 
-def parse_flags(argv: Sequence[str], about: str | None, *classes: type) -> SimpleNamespace:
+def parse_flags(argv: Sequence[str], description: str | None, *classes: type) -> SimpleNamespace:
     """The flags that the classes declare, by name, with the values that `argv` gives or their defaults.
 
     `typed`: the names of those that `argv` gives.
@@ -77,7 +77,7 @@ def parse_flags(argv: Sequence[str], about: str | None, *classes: type) -> Simpl
     declared = [each for each in settings_of(*classes) if each.is_flag]
     defaults = {each.name: None if each.is_required else each.default for each in declared}
     program = f"run_{Path(argv[0]).name}"  # the script that starts this module
-    values = parse_options(program, about, declared, argv[1:])
+    values = parse_options(program, description, declared, argv[1:])
     return SimpleNamespace(**{**defaults, **values}, typed=frozenset(values))
 
 

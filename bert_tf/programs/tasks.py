@@ -14,12 +14,12 @@ from bert_tf.base.machine.hardware import choose_device, count_gpus
 from bert_tf.base.machine.software import check_tensorflow
 from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.programs.flags import parse_flags, require_flags
-from bert_tf.settings.declaration import pick
+from bert_tf.settings.declaration import pick_settings
 from bert_tf.tasks.task import Task, find_task_class, settings_classes
 
 
 def define_program(
-    task_name: str, about: str | None, before: Callable[[SimpleNamespace], bool] = lambda _: False
+    task_name: str, description: str | None, before: Callable[[SimpleNamespace], bool] = lambda _: False
 ) -> Callable[[Sequence[str]], int]:
     """The program of a task of `tasks.task`: a main function, which returns the exit code.
 
@@ -32,7 +32,7 @@ def define_program(
     def main(argv: Sequence[str]) -> int:
         faulthandler.enable()
         settings = settings_classes(task_name)
-        flags = parse_flags(argv, about, *settings)
+        flags = parse_flags(argv, description, *settings)
         choose_device(flags.device)
         if flags.plan:
             print(_describe_plan(task_name, flags))
@@ -50,7 +50,7 @@ def _settings(task_name: str, flags: SimpleNamespace) -> tuple[type[Task], Any, 
     """The task's class, its config and its options."""
     task_class = find_task_class(task_name)
     config_class, options_class = task_class.settings
-    return task_class, pick(config_class, flags), pick(options_class, flags)
+    return task_class, pick_settings(config_class, flags), pick_settings(options_class, flags)
 
 
 def _describe_plan(task_name: str, flags: SimpleNamespace) -> str:

@@ -15,7 +15,7 @@ from bert_tf.base.errors import LostRankError, UserError, first_line
 from bert_tf.base.machine.software import SETUP, check_horovod
 from bert_tf.base.signals import leave
 from bert_tf.base.tensorflow import tf
-from bert_tf.ranks.workers import Workers, in_buckets
+from bert_tf.ranks.workers import Workers, reduce_in_buckets
 
 # In `keep_alive` all ranks report at least this often that they are alive.
 # Far less than the launchers' HOROVOD_STALL_SHUTDOWN_TIME_SECONDS.
@@ -43,7 +43,7 @@ class HorovodWorkers(Workers):
 
     def mean(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         # Scaled before summing: the unscaled sum would overflow sooner in half precision.
-        return in_buckets(
+        return reduce_in_buckets(
             tensors,
             lambda number, flat: self._horovod.allreduce(
                 flat, op=self._horovod.Sum, prescale_factor=1.0 / self.size, name=f"mean_{number}"
@@ -51,17 +51,17 @@ class HorovodWorkers(Workers):
         )
 
     def broadcast(self, variables: Sequence[tf.Variable]) -> None:
-        with self.expecting_all():
+        with self.expecting_all_ranks():
             self._horovod.broadcast_variables(variables, root_rank=0)
 
     def gather(self, vector: np.ndarray) -> np.ndarray:
         # On the host, so that it does not wait for pending work on a device.
-        with self.expecting_all(), tf.device("/CPU:0"):
+        with self.expecting_all_ranks(), tf.device("/CPU:0"):
             gathered = self._horovod.allgather(tf.constant(np.asarray(vector)[np.newaxis]), name="gather")
             return gathered.numpy()
 
     @contextlib.contextmanager
-    def expecting_all(self) -> Iterator[None]:
+    def expecting_all_ranks(self) -> Iterator[None]:
         try:
             yield
         except tf.errors.OpError as error:

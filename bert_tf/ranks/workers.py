@@ -65,7 +65,7 @@ class Workers:
             )
 
     @contextlib.contextmanager
-    def expecting_all(self) -> Iterator[None]:
+    def expecting_all_ranks(self) -> Iterator[None]:
         """A context for calls of compiled functions that contain a `mean`: raises `LostRankError` if a rank is lost."""
         yield
 
@@ -92,7 +92,7 @@ class Workers:
         return cast(Result, result)
 
 
-def in_buckets(tensors: Sequence[tf.Tensor], reduce: Callable[[int, tf.Tensor], tf.Tensor]) -> list[tf.Tensor]:
+def reduce_in_buckets(tensors: Sequence[tf.Tensor], reduce: Callable[[int, tf.Tensor], tf.Tensor]) -> list[tf.Tensor]:
     """Applies `reduce` (bucket number, flat values -> as many values) to the tensors, bucket by bucket.
 
     A bucket is copied only after the previous one has been reduced and split again, so that there is only

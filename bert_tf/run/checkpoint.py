@@ -102,16 +102,16 @@ class CheckpointFolder:
         """The checkpoints, oldest first."""
         return list(find_checkpoints(self.folder).values())
 
-    def newest_sound(self) -> tuple[Path | None, list[str]]:
+    def newest_undamaged(self) -> tuple[Path | None, list[str]]:
         """The newest checkpoint whose files match their hashes, and a complaint about each newer one."""
-        return _first_sound(reversed(self.finished()))
+        return _first_undamaged(reversed(self.finished()))
 
-    def best_sound(self) -> tuple[Path | None, list[str]]:
+    def best_undamaged(self) -> tuple[Path | None, list[str]]:
         """The undamaged checkpoint that stands for the run (the best one if it was evaluated in training, else the
         newest), and a complaint about each damaged one that would have been preferred."""
         best, newest_first = find_best(self.folder), self.finished()[::-1]
         preferred = [checkpoint_path(self.folder, best)] if best else []
-        return _first_sound(dict.fromkeys([*preferred, *newest_first]))
+        return _first_undamaged(dict.fromkeys([*preferred, *newest_first]))
 
     def restore(self, path: Path, variables: Sequence[tf.Variable]) -> dict[str, Any]:
         """Fills all `variables` from a checkpoint of this run and returns its state."""
@@ -131,7 +131,7 @@ class CheckpointFolder:
         (folder / MANIFEST).write_text(json.dumps({"sha256": hashes}, indent=2) + "\n", encoding="utf-8")
 
 
-def _first_sound(checkpoints: Iterable[Path]) -> tuple[Path | None, list[str]]:
+def _first_undamaged(checkpoints: Iterable[Path]) -> tuple[Path | None, list[str]]:
     """The first undamaged checkpoint, and a complaint about each one before it."""
     complaints: list[str] = []
     for path in checkpoints:

@@ -95,7 +95,9 @@ class RunFolder:
         if self._is_chief:
             self._lock.release()
 
-    def bind(self, identity: Mapping[str, Any], record: Mapping[str, Any], companions: Mapping[str, str]) -> None:
+    def write_config(
+        self, identity: Mapping[str, Any], record: Mapping[str, Any], companions: Mapping[str, str]
+    ) -> None:
         """Writes ``config.json``; call `check` first.
 
         Args:

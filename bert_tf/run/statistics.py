@@ -68,7 +68,7 @@ class UpdateStatistics:
 
     @property
     def needs_times(self) -> bool:
-        """Whether to time the next update (`TrainStep.agree`)."""
+        """Whether to time the next update (`TrainStep.agree_on_update`)."""
         return len(self._results) < 2
 
     def add(self, result: UpdateResult, batch: Batch) -> None:

@@ -117,12 +117,12 @@ def with_default(cls: type, name: str, default: Any) -> Any:
     return setting(default, **cls.__dataclass_fields__[name].metadata)  # type: ignore[attr-defined]
 
 
-def same(cls: type, name: str) -> Any:
+def same_setting(cls: type, name: str) -> Any:
     """A setting that `cls` declares, declared again for another class."""
     return with_default(cls, name, getattr(cls, name))
 
 
-def pick(cls: type[Values], source: Any, **overrides: Any) -> Values:
+def pick_settings(cls: type[Values], source: Any, **overrides: Any) -> Values:
     """A `cls` object with `overrides`, else with the attributes of `source`, else (missing or None) with defaults."""
     names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
     values = {name: value for name in names if (value := getattr(source, name, None)) is not None}

@@ -7,7 +7,7 @@ import shlex
 from typing import Any
 
 from bert_tf.base.errors import UserError
-from bert_tf.settings.declaration import same, setting, settings_of
+from bert_tf.settings.declaration import same_setting, setting, settings_of
 from bert_tf.settings.programs import MaskingOptions
 from bert_tf.settings.training import MAX_SEED, SEED, PretrainingConfig
 
@@ -141,7 +141,7 @@ class PreparationOptions(MaskingOptions):
         actions=f"create_pairs {_RECORDS}",
         variable="DUPE_FACTOR",
     )
-    no_next_sentence: bool = same(PretrainingConfig, "no_next_sentence")
+    no_next_sentence: bool = same_setting(PretrainingConfig, "no_next_sentence")
     repair: bool = setting(False, "Make damaged files again.", actions="verify")
 
     @property

@@ -44,7 +44,8 @@ _RECORDED = (
     *("strip_accents", "dllog_path", "continue_with_changes", "allow_missing_weights"),
 )
 
-# Takes what was typed, in the form that `FinetuningTask.rows_of` takes; returns its rows and the model's outputs.
+# Takes what was typed, in the form that `FinetuningTask.rows_from_content` takes; returns its rows and the model's
+# outputs.
 Ask = Callable[[Any], tuple[Any, Outputs]]
 
 
@@ -64,13 +65,13 @@ class Conclusion(NamedTuple):
 
     Attributes:
       files: texts to be written into the run folder, by file name.
-      about: what the first of `files` holds, in a few words.
+      file_description: what the first of `files` holds, in a few words.
       notes: lines to be shown.
       scores: by name; empty if the right answers are not known, or no scores are asked for.
     """
 
     files: Mapping[str, str] = {}
-    about: str = ""
+    file_description: str = ""
     notes: Sequence[str] = ()
     scores: Mapping[str, float] = {}
 
@@ -116,7 +117,7 @@ class FinetuningTask(Task):
         """The content of the files for `use`, and notes about it. Raises `UserError` if they cannot be used."""
 
     @abc.abstractmethod
-    def rows_of(self, content: Any, *, show_progress: bool = False) -> TaskRows:
+    def rows_from_content(self, content: Any, *, show_progress: bool = False) -> TaskRows:
         """Tokenises what `read` returned, or what was typed at a prompt."""
 
     @abc.abstractmethod
@@ -131,19 +132,19 @@ class FinetuningTask(Task):
     def make_rows(self, use: str, run: Run) -> Any:
         """The rows of the files for `use`."""
         with run.workers.keep_alive():
-            return self.rows_of(self.contents[use], show_progress=run.workers.is_chief)
+            return self.rows_from_content(self.contents[use], show_progress=run.workers.is_chief)
 
-    def remark(self, use: str, rows: Any) -> str:
+    def remark_on_rows(self, use: str, rows: Any) -> str:
         """A remark about the rows of the files for `use`, to be shown, or ""."""
         return ""
 
-    def meaning(self) -> Facts:
+    def output_meaning(self) -> Facts:
         """What the head's outputs mean (such as labels), for a file beside the weights; {} if the head implies it."""
         return {}
 
-    def fixed(self) -> Facts:
+    def fixed_settings(self) -> Facts:
         """The settings of model and rows that must not change within a run."""
-        return {**self.meaning(), "max_seq_length": self.max_seq_length}
+        return {**self.output_meaning(), "max_seq_length": self.max_seq_length}
 
     def converse(self, ask: Ask) -> None:
         """Answers what is typed at a prompt; for tasks with --mode=interactive."""
@@ -156,9 +157,9 @@ class FinetuningTask(Task):
 
     def export_settings(self) -> Facts:
         """What must be known to use an exported model; "task" says for which kind of task it can be used."""
-        return {"task": self.name, "max_seq_length": self.max_seq_length, **self.meaning()}
+        return {"task": self.name, "max_seq_length": self.max_seq_length, **self.output_meaning()}
 
-    def recorded(self) -> Facts:
+    def recorded_settings(self) -> Facts:
         """All settings of the task, by the names of their flags, for config.json."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.init}
         files = {f"{use}_file": ",".join(map(str, paths)) for use, paths in values.pop("files").items()}
@@ -245,7 +246,7 @@ class FinetuningTask(Task):
         for use, paths in self.files.items():
             rows, source = self.make_rows(use, run), ", ".join(map(str, paths))
             self.rows[use] = rows
-            if remark := self.remark(use, rows):
+            if remark := self.remark_on_rows(use, rows):
                 run.say(f"{source}: {remark}")
             run.say(self.tokenizer.count_unknown(rows.tokens).describe(source))
 
@@ -260,8 +261,9 @@ class FinetuningTask(Task):
         recorded = read_config(run_folder) if is_checkpoint_of_run else None
         if recorded is None:
             return ""
-        identity, meaning = recorded["identity"], self.meaning()
-        settings = {name: value for name, value in self.fixed().items() if name in identity and name not in meaning}
+        identity, meaning = recorded["identity"], self.output_meaning()
+        fixed = self.fixed_settings()
+        settings = {name: value for name, value in fixed.items() if name in identity and name not in meaning}
         differences = describe_differences({name: identity[name] for name in settings}, settings)
         fault = f"{run_folder} was trained with other rows ({differences})"
         return f"warning: {fault}; pass the settings that it was trained with" if differences else ""
@@ -281,14 +283,14 @@ class FinetuningTask(Task):
         from bert_tf.tasks.weights import tokenizer_identity
 
         tokenizer = tokenizer_identity(self.tokenizer)
-        return {"task": self.name, "data": self.keys[TRAIN], **tokenizer, **self.fixed()}
+        return {"task": self.name, "data": self.keys[TRAIN], **tokenizer, **self.fixed_settings()}
 
     def training(self, run: Run, model: keras.Model) -> Facts:
         from bert_tf.interchange.initialise import choose_vocabulary, initialise_from
         from bert_tf.interchange.labels import TASK_FILE
         from bert_tf.tasks.data import TaskData
 
-        config, options, files, meaning = run.config, run.options, self.files[TRAIN], self.meaning()
+        config, options, files, meaning = run.config, run.options, self.files[TRAIN], self.output_meaning()
         return dict(
             batches=TaskData(self.rows[TRAIN], config, run.workers.rank).batches,
             initialise=lambda telemetry: initialise_from(
@@ -302,7 +304,7 @@ class FinetuningTask(Task):
                 "vocabulary": str(choose_vocabulary(options.vocab_file, self.weights)),
             },
             companions={**self.model_files, **({TASK_FILE: json.dumps(meaning, indent=2) + "\n"} if meaning else {})},
-            settings={**{name: getattr(options, name) for name in _RECORDED}, **self.recorded()},
+            settings={**{name: getattr(options, name) for name in _RECORDED}, **self.recorded_settings()},
             facts={
                 "data": {"files": len(files), "first_file": str(files[0]), "instances": self.num_rows},
                 "main_score": self.main_score,
@@ -339,7 +341,8 @@ class FinetuningTask(Task):
             predicted, conclusion = self._conclude(predictor, use, update)
             for name, text in conclusion.files.items():
                 write_text(telemetry.run_folder / name, text)
-            written = [f"{conclusion.about}: {telemetry.run_folder / name}" for name in list(conclusion.files)[:1]]
+            first_files = [telemetry.run_folder / name for name in list(conclusion.files)[:1]]
+            written = [f"{conclusion.file_description}: {file}" for file in first_files]
             for line in [*predicted.describe_speed(), *written, *conclusion.notes]:
                 telemetry.note(line)
             scores.update(conclusion.scores)

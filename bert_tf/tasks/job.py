@@ -17,7 +17,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_folder, check_readable_path
 from bert_tf.base.tensorflow import keras
 from bert_tf.interchange.initialise import computation_differences
-from bert_tf.interchange.saved_model import SETTINGS_FILE, export_model, files_beside, load_exported
+from bert_tf.interchange.saved_model import SETTINGS_FILE, export_model, load_exported, read_exported_files
 from bert_tf.memory.split import complete_config, with_scope
 from bert_tf.model.backends import make_backend
 from bert_tf.optimizer.keras_optimizers import make_optimizer
@@ -153,7 +153,7 @@ def converse(job: Job, workers: Workers) -> None:
     def answer(_: keras.Model, predictor: Predictor, *__: Any) -> None:
         def ask(content: Any) -> tuple[Any, Outputs]:
             """The rows and their outputs; prints a line if many of the tokens are unknown."""
-            rows = task.rows_of(content)
+            rows = task.rows_from_content(content)
             unknown = task.tokenizer.count_unknown(rows.tokens)
             if unknown.are_many:
                 print(unknown.describe("text"), flush=True)
@@ -172,7 +172,7 @@ def predict_with_export(job: Job, workers: Workers, folder: Path, typed: Collect
     """
     task: FinetuningTask = job.task
     with workers.keep_alive():
-        exported, weights = load_exported(folder, task.export_settings()["task"]), files_beside(folder)
+        exported, weights = load_exported(folder, task.export_settings()["task"]), read_exported_files(folder)
         try:
             task = task.with_export_settings(exported.settings)
         except UserError as error:

@@ -126,6 +126,6 @@ def as_label(value: Any, name: str) -> str:
     return label
 
 
-def about(path: Path, *notes: str) -> str:
+def notes_on_file(path: Path, *notes: str) -> str:
     """The notes about a file, one a line with the path in front; empty notes are left out."""
     return "\n".join(f"{path}: {note}" for note in notes if note)

@@ -34,7 +34,7 @@ from bert_tf.text.vocabulary import (
     TokenSpans,
     check_pieces,
     continues_word,
-    ids_of,
+    ids_by_piece,
 )
 from bert_tf.text.wordpiece import WordCache
 
@@ -85,14 +85,16 @@ class FolderSettings(NamedTuple):
     do_lower_case: bool | None = None
     strip_accents: bool | None = None
     tokenize_chinese_chars: bool | None = None
-    added: tuple[tuple[str, str], ...] = ()  # tokens that are no part of vocab.txt, and their ids
-    special: tuple[str, ...] = ()  # markers besides BERT's; their ids are the vocabulary's, or new if it lacks them
+    added_tokens: tuple[tuple[str, str], ...] = ()  # tokens that are no part of vocab.txt, and their ids
+    # Markers besides BERT's; their ids are the vocabulary's, or new if it lacks them.
+    special_tokens: tuple[str, ...] = ()
     transformers_only: tuple[tuple[str, Any], ...] = ()  # settings that only transformers reads
 
     @property
     def needs_library(self) -> bool:
         """Whether these settings need more than Google's rules can do."""
-        has_added_tokens = any(token not in SPECIAL_TOKENS for token in (*dict(self.added), *self.special))
+        tokens = (*dict(self.added_tokens), *self.special_tokens)
+        has_added_tokens = any(token not in SPECIAL_TOKENS for token in tokens)
         return has_added_tokens or not self.splits_ideographs
 
     @property
@@ -136,8 +138,8 @@ def read_settings(folder: Path) -> FolderSettings:
     return FolderSettings(
         name,
         **casing,
-        added=_read_added(folder, decoder),
-        special=next(filter(None, special), ()),
+        added_tokens=_read_added(folder, decoder),
+        special_tokens=next(filter(None, special), ()),
         transformers_only=tuple((name, settings[name]) for name in _TRANSFORMERS_SETTINGS if name in settings),
     )
 
@@ -189,9 +191,9 @@ def _add_tokens(pipeline: tokenizers.Tokenizer, settings: FolderSettings, source
 
     Raises: UserError if the settings add another token, which the pipeline does not have as an added one with that id.
     """
-    pipeline.add_special_tokens(list(settings.special))
+    pipeline.add_special_tokens(list(settings.special_tokens))
     added = {token.content: str(number) for number, token in pipeline.get_added_tokens_decoder().items()}
-    for token, number in settings.added:
+    for token, number in settings.added_tokens:
         if added.get(token) != number:
             raise UserError(
                 f"{source} has no added token {token!r:.40} with id {number:.40}, unlike {SETTINGS} or {ADDED_TOKENS} "
@@ -224,10 +226,10 @@ class HuggingFaceTokenizer(Tokenizer):
         pipeline.no_truncation()
         pipeline.no_padding()
         self._pipeline = pipeline
-        special = {"additional_special_tokens": list(settings.special)} if settings.special else {}
+        special = {"additional_special_tokens": list(settings.special_tokens)} if settings.special_tokens else {}
         self.other_settings = {**dict(settings.transformers_only), **special}
         self.inv_vocab = _pieces_by_id(pipeline.get_vocab(), source)
-        self.vocab = ids_of(self.inv_vocab)
+        self.vocab = ids_by_piece(self.inv_vocab)
         check_pieces(self.inv_vocab, source)
         if pipeline.post_processor is None:
             pipeline.post_processor = _bert_markers(self.vocab)
@@ -265,7 +267,7 @@ class HuggingFaceTokenizer(Tokenizer):
     def is_google_wordpiece(self, casing: Casing) -> bool:
         """Whether `text.wordpiece` with this `casing` gives the same ids, but for the rare text that this module's
         docstring names."""
-        bert = wordpiece_pipeline(ids_of(SPECIAL_TOKENS), casing)
+        bert = wordpiece_pipeline(ids_by_piece(SPECIAL_TOKENS), casing)
         has_bert_steps = self.casing == casing and _steps(self.pipeline_json()) == _steps(bert.to_str())
         return has_bert_steps and set(self.markers) == set(SPECIAL_TOKENS)
 
@@ -312,7 +314,7 @@ def _steps(pipeline_json: str) -> list[dict[str, Any]]:
     return [{name: value for name, value in step.items() if name not in ignored} for step in steps]
 
 
-def cut_alike(pipeline_json: str | None, other: str | None) -> bool:
+def tokenize_alike(pipeline_json: str | None, other: str | None) -> bool:
     """Whether two ``tokenizer.json`` give the same tokens, however they are written; None: BERT's own rules."""
     if pipeline_json is None or other is None:
         return pipeline_json is other
@@ -417,7 +419,7 @@ def open_vocabulary(
     pieces: Sequence[str], casing: Casing, settings: FolderSettings, folder: Path | None
 ) -> HuggingFaceTokenizer:
     """What `transformers` makes of a vocab.txt. Raises: UserError if the folder adds tokens to it."""
-    pipeline = wordpiece_pipeline(ids_of(pieces), casing, split_ideographs=settings.splits_ideographs)
+    pipeline = wordpiece_pipeline(ids_by_piece(pieces), casing, split_ideographs=settings.splits_ideographs)
     source = str(folder or "vocab.txt")
     _add_tokens(pipeline, settings, source)
     return HuggingFaceTokenizer(pipeline, source, settings=settings)

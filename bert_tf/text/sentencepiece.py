@@ -23,7 +23,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.hugging_face import HuggingFaceTokenizer
-from bert_tf.text.vocabulary import SPECIAL_TOKENS, UNKNOWN_TOKEN, WORD_START, check_pieces, ids_of
+from bert_tf.text.vocabulary import SPECIAL_TOKENS, UNKNOWN_TOKEN, WORD_START, check_pieces, ids_by_piece
 
 # The fields read from sentencepiece_model.proto. The library's module for it needs a newer protobuf than TensorFlow
 # 2.15 has.
@@ -171,7 +171,7 @@ def _cutting_step(model: Any, names: Sequence[str], source: str) -> models.Model
         for cut in range(1, len(piece))
         if piece[:cut] in normal and piece[cut:] in normal
     ]
-    return models.BPE(ids_of(names), merges, unk_token=UNKNOWN_TOKEN, fuse_unk=True, byte_fallback=byte_fallback)
+    return models.BPE(ids_by_piece(names), merges, unk_token=UNKNOWN_TOKEN, fuse_unk=True, byte_fallback=byte_fallback)
 
 
 def _casing_steps(casing: Casing) -> Iterator[normalizers.Normalizer]:

@@ -184,7 +184,7 @@ def vocabulary_text(pieces: Iterable[str]) -> str:
     return "".join(f"{piece}\n" for piece in pieces)
 
 
-def ids_of(pieces: Sequence[str]) -> dict[str, int]:
+def ids_by_piece(pieces: Sequence[str]) -> dict[str, int]:
     """Token to id; an empty line is no token."""
     return {piece: token_id for token_id, piece in enumerate(pieces) if piece}
 

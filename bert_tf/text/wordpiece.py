@@ -39,7 +39,7 @@ from bert_tf.text.vocabulary import (
     TokenSpans,
     check_is_wordpiece,
     continues_word,
-    ids_of,
+    ids_by_piece,
     load_pieces,
 )
 
@@ -83,7 +83,7 @@ class FullTokenizer(Tokenizer):
         Raises: UserError as `load_pieces` does, or if the tokens are SentencePiece's.
         """
         self.inv_vocab = load_pieces(vocab_file)
-        self.vocab = ids_of(self.inv_vocab)
+        self.vocab = ids_by_piece(self.inv_vocab)
         check_is_wordpiece(self.inv_vocab, vocab_file)
         self.casing = Casing.from_flags(do_lower_case, strip_accents)
         self._continuing = {
@@ -146,8 +146,8 @@ class FullTokenizer(Tokenizer):
             return (_LINE_END_ID,)
         words = split_words(chunk.decode("utf-8", "surrogatepass"))
         # In scripts without spaces, such as Chinese, a whole sentence may be a single chunk.
-        ids_of = self._compute_word_ids if len(words) == 1 else self._word_ids.__getitem__
-        return tuple(itertools.chain.from_iterable(map(ids_of, words)))
+        ids_of_word = self._compute_word_ids if len(words) == 1 else self._word_ids.__getitem__
+        return tuple(itertools.chain.from_iterable(map(ids_of_word, words)))
 
     def _compute_word_ids(self, word: str) -> tuple[int, ...]:
         parts = split_at_punctuation(word, self.casing)

@@ -69,7 +69,7 @@ def describe_divergence(
     if records:
         record_text = f"; its records (file, number in it): {', '.join(records[:_NAMED_RECORDS])}{more}"
         replay_text = f"--replay_update={state.updates_applied + 1} examines that update; "
-    saved, _ = checkpoints.newest_sound()
+    saved, _ = checkpoints.newest_undamaged()
     fault = (
         f"first that of {bad} is not finite" if bad else "the gradients are finite, but the sum of their squares is not"
     )

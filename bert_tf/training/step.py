@@ -73,7 +73,7 @@ class GradientSums(NamedTuple):
 class TrainStep:
     """Makes updates. Compiled once for each shape of the features; all ranks must make the same calls.
 
-    An update has three stages, which `__call__` runs in turn: `agree`, `sum_gradients` (this rank's
+    An update has three stages, which `__call__` runs in turn: `agree_on_update`, `sum_gradients` (this rank's
     work only) and `apply`.
 
     Args:
@@ -107,17 +107,17 @@ class TrainStep:
     def __call__(self, features: Features, batch_number: int, **options: Any) -> UpdateResult:
         """Updates the weights with this rank's features [A, B, ...] of global batch `batch_number`.
 
-        Args: as for `agree`.
+        Args: as for `agree_on_update`.
 
         Raises:
           UserError: ranks disagree about the position in the data, or the memory is too small.
         """
-        update = self.agree(features, batch_number, **options)
+        update = self.agree_on_update(features, batch_number, **options)
         with self._workers.keep_alive() if update.is_long else contextlib.nullcontext():
             sums = self.sum_gradients(update)
         return self.apply(update, sums)
 
-    def agree(
+    def agree_on_update(
         self,
         features: Features,
         batch_number: int,
@@ -186,7 +186,7 @@ class TrainStep:
     def apply(self, update: AgreedUpdate, sums: GradientSums) -> UpdateResult:
         """Averages the gradients over the ranks and updates the weights."""
         num_accumulation_steps, _ = update.shape
-        with _as_out_of_memory(update), self._workers.expecting_all():
+        with _as_out_of_memory(update), self._workers.expecting_all_ranks():
             means, metric_means_M = sums.gradients, sums.metrics_M
             if self._has_exchange:
                 means, metric_means_M = self._reduce(means, metric_means_M, num_accumulation_steps)
@@ -230,7 +230,7 @@ class TrainStep:
         def add_micro_batch(number, gradient_sums, metric_sums):
             micro_batch = {name: tf.gather(values, number) for name, values in features.items()}
             row = first_row + tf.cast(number, tf.int64) * micro_batch_size
-            with tf.GradientTape() as tape, encoder.weight_copies.in_use(copies):
+            with tf.GradientTape() as tape, encoder.weight_copies.reading_from(copies):
                 tape.watch(copies.values())
                 losses_K, metrics_M = self._objective(self.model, micro_batch, DropoutKey(key, row))
                 loss = tf.reduce_sum(losses_K * loss_weights_K) * scale

@@ -62,7 +62,7 @@ class Training(NamedTuple):
     facts: Mapping[str, Any] = {}  # further fields of config.json
     warnings: Sequence[str] = ()  # about the settings
     name_records: Callable[[int], list[str]] = lambda _: []  # ranges of records in a global batch, for messages
-    watch: LossWatch | None = None  # None: no warnings about the loss
+    loss_watch: LossWatch | None = None  # None: no warnings about the loss
     evaluation: Evaluation | None = None  # while training; None: none
 
 
@@ -144,7 +144,7 @@ class Trainer:
             record = run_record(
                 config, training.settings, training.workload, sources=training.sources, **training.facts
             )
-            self._folder.bind(training.identity, record, training.companions)
+            self._folder.write_config(training.identity, record, training.companions)
         peak = peak_tflops(device_name(), config.precision)
         self._telemetry.start(
             training.num_updates,
@@ -164,7 +164,7 @@ class Trainer:
         """On the chief: restores the newest sound checkpoint and returns it, or fills the model for a new run."""
         checkpoints, telemetry = self._checkpoints, self._telemetry
         remove_leftovers(checkpoints.folder)
-        newest, complaints = checkpoints.newest_sound()
+        newest, complaints = checkpoints.newest_undamaged()
         telemetry.warning(*complaints)
         if newest is None and complaints:
             raise UserError(
@@ -255,7 +255,9 @@ class Trainer:
         """
         while self._num_trials:
             # Timed, so that a device that runs out of memory reports it now.
-            update = self._step.agree(self._split_again(features), batch_number, **{**options, "is_timed": True})
+            update = self._step.agree_on_update(
+                self._split_again(features), batch_number, **{**options, "is_timed": True}
+            )
             sums: GradientSums | None = None
             with self._workers.keep_alive():
                 try:
@@ -282,7 +284,7 @@ class Trainer:
         return {name: tf.reshape(values, [*self._split.shape, *values.shape[2:]]) for name, values in features.items()}
 
     def _log(self) -> None:
-        state, watch = self.state, self._training.watch
+        state, loss_watch = self.state, self._training.loss_watch
         figures, last = self._statistics.read(self._config.global_batch_size)
         self._num_applied = state.updates_applied  # fewer than were attempted if some were skipped
         self._telemetry.train(self._num_applied, batches_consumed=state.batches_consumed, **figures)
@@ -290,7 +292,7 @@ class Trainer:
             self._writer.wait()
             records = self._training.name_records(state.batches_consumed - 1)
             raise DivergedError(describe_divergence(state, last.norm_by_variable.numpy(), records, self._checkpoints))
-        if watch and (warning := watch.add(self._num_applied, figures["total_loss"])):
+        if loss_watch and (warning := loss_watch.add(self._num_applied, figures["total_loss"])):
             self._telemetry.warning(warning)
 
     def _evaluate(self) -> bool:
@@ -311,7 +313,7 @@ class Trainer:
                 self._telemetry.note("the last checkpoint stands for the run: only earlier ones were scored")
                 evaluations = None
             if evaluations and evaluations.best not in (None, last):
-                path, complaints = checkpoints.best_sound()
+                path, complaints = checkpoints.best_undamaged()
                 self._telemetry.warning(*complaints)
                 assert path
                 state.restore(checkpoints, path)

@@ -37,5 +37,5 @@ def test_the_two_sides_of_a_difference_differ_as_shown(one, other, shown):
 def test_fields_that_contradict_are_named_with_what_they_hold():
     fields = Fields({"label": f"{LONG}a", "answer": f"{LONG}b", "gold": ""})
     with pytest.raises(ValueError, match=r"'label' is \.\.\.x+a' and 'answer' is \.\.\.x+b', but only one"):
-        fields.one_of(["label", "answer", "gold"])
-    assert Fields(json.loads('{"a": NaN, "b": "x"}')).one_of(["b"]) == "x"
+        fields.read_one_of(["label", "answer", "gold"])
+    assert Fields(json.loads('{"a": NaN, "b": "x"}')).read_one_of(["b"]) == "x"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert_tf.batches.masking import Masker, MaskingRules, VocabularyIds
-from bert_tf.text.vocabulary import SPECIAL_TOKENS, continues_word, ids_of
+from bert_tf.text.vocabulary import SPECIAL_TOKENS, continues_word, ids_by_piece
 from tests.refusals import refused
 
 PAD, UNKNOWN, CLS, SEP, MASK = range(5)
@@ -200,7 +200,7 @@ def test_rules_and_vocabularies_that_make_no_sense_are_refused():
 
 def test_words_are_told_by_either_kind_of_mark():
     def going_on(prefix, *tokens):
-        return [token for token, goes_on in zip(tokens, continues_word(ids_of(tokens), prefix)) if goes_on]
+        return [token for token, goes_on in zip(tokens, continues_word(ids_by_piece(tokens), prefix)) if goes_on]
 
     assert going_on("##", "play", "##ing", "##", "#", "▁") == ["##ing", "##"]
     assert going_on("", "▁play", "ing", ".", "▁", "s", "中", "中国", "9", "’", "▁“") == ["ing", "s", "9"]

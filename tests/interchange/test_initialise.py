@@ -26,7 +26,7 @@ from bert_tf.run.checkpoint import save_encoder
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.hugging_face import wordpiece_pipeline
 from bert_tf.text.tokenizer import CasingFlags, open_tokenizer
-from bert_tf.text.vocabulary import SPECIAL_TOKENS, ids_of
+from bert_tf.text.vocabulary import SPECIAL_TOKENS, ids_by_piece
 from bert_tf.text.wordpiece import FullTokenizer
 from tests.exported import write_run
 from tests.google_checkpoints import CONFIG, HEADS_OF_PRETRAINING, published_names, random_values, write_tf1
@@ -181,7 +181,7 @@ def test_records_of_another_vocabulary_are_refused(tmp_path):
 
 def test_records_that_were_cut_otherwise_than_the_model_s_text_are_refused(tmp_path):
     folder, pieces = shutil.copytree(HUGGING_FACE, tmp_path / "model"), ["e-mail", "e", "-", "mail"]
-    pipeline = wordpiece_pipeline(ids_of([*SPECIAL_TOKENS, *pieces]), Casing.from_flags(True))
+    pipeline = wordpiece_pipeline(ids_by_piece([*SPECIAL_TOKENS, *pieces]), Casing.from_flags(True))
     pipeline.save(str(folder / "tokenizer.json"))
     write_pieces(tmp_path / "vocab.txt", *pieces)
     model, ours = PretrainingModel(find_weights(folder).config), FullTokenizer(tmp_path / "vocab.txt").files()

@@ -16,7 +16,7 @@ from bert_tf.interchange.export import export
 from bert_tf.interchange.heads import SPANS
 from bert_tf.interchange.hugging_face import is_transposed, to_their_name
 from bert_tf.interchange.initialise import find_weights
-from bert_tf.interchange.labels import in_trained_order, read_task
+from bert_tf.interchange.labels import labels_in_trained_order, read_task
 from bert_tf.model.heads import ClassifierModel
 from bert_tf.run.checkpoint import MANIFEST
 from bert_tf.tasks.glue.classes import adapt_for_prediction
@@ -197,7 +197,7 @@ def test_the_one_number_of_a_cross_encoder(data, tmp_path, capsys, changes):
 
 def test_in_trained_order():
     def ordered(trained, labels, names=()):
-        return in_trained_order(trained.split(), labels.split(), names)
+        return labels_in_trained_order(trained.split(), labels.split(), names)
 
     assert ordered("b a", "a b") == ("b", "a")
     assert ordered("POSITIVE NEGATIVE", "0 1", ("negative", "positive")) == ("1", "0")

@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from bert_tf.base.signals import STOPPED_EXIT_CODE, handling
+from bert_tf.base.signals import STOPPED_EXIT_CODE, handling_signals
 from bert_tf.launch import call, pretraining
 from bert_tf.launch.arguments import Positionals
 from bert_tf.launch.environment import LaunchEnvironment
@@ -76,7 +76,7 @@ def test_starts_after_a_crash(train, capsys, restarts, ends, pauses, said):
 def test_a_signal_between_two_starts_ends_the_pause(train, sent):
     """As one that arrives while ranks are running, after which run.sub asks for a place in the queue."""
     unnoted = []
-    with handling([sent], unnoted.append):
+    with handling_signals([sent], unnoted.append):
         code, starts, pauses = train([(1, 5)], signals=[sent], RESTARTS="3")
     assert not unnoted and (code, len(starts)) == (STOPPED_EXIT_CODE, 1) and pauses[0] < 1
 

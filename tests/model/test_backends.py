@@ -15,7 +15,7 @@ from bert_tf.model.backends.kernel_check import require_agreement
 from bert_tf.model.backends.plain import WordLogits
 from bert_tf.model.elementwise import Dropout
 from bert_tf.model.kernels import launching
-from bert_tf.model.kernels.compilation import Unavailable
+from bert_tf.model.kernels.compilation import KernelsUnavailable
 from bert_tf.model.kernels.fused_attention import FusedAttention
 from bert_tf.model.kernels.fused_blocks import AddNorm, BiasGelu, WordLoss
 from bert_tf.model.kernels.fused_operation import draw_keep_bits
@@ -267,7 +267,7 @@ def test_a_wrong_kernel_is_not_used(stand_in, name, function):
         ctypes.memset(addresses[-1], 0, 256)
 
     stand_in.instead[function] = spoil
-    with pytest.raises(Unavailable, match=r"^on this device they differ from XLA's results by \d+\.\d %$"):
+    with pytest.raises(KernelsUnavailable, match=r"^on this device they differ from XLA's results by \d+\.\d %$"):
         require(FUSED[name][0]())
 
 
@@ -344,5 +344,5 @@ def test_a_large_micro_batch_of_a_small_model_has_kernels(stand_in):
     ],
 )
 def test_shapes_without_kernels(stand_in, made, reason):
-    with pytest.raises(Unavailable, match=f"^{reason}"):
+    with pytest.raises(KernelsUnavailable, match=f"^{reason}"):
         made()

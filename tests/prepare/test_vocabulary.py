@@ -109,7 +109,7 @@ def test_sentencepiece_from_text_to_token_files(tmp_path):
     data = TokenSet(str(folder / "training"), "input_files", 32, MaskingRules(0.15, 5, True))
     assert data.vocab_size == len(vocab)
     assert data.features(data.ranges_in_file_order(0, 9), 1)["input_ids"].shape == (9, 32)
-    starts = ~data.masker.ids.continues
+    starts = ~data.masker.ids.continues_word
     assert all(starts[number] for number, token in enumerate(vocab) if token.startswith("▁"))
     assert np.count_nonzero(~starts) > 5
     assert {"vocab.txt", "tokenizer.json"} <= data.tokenizer_files().keys(), "which are stored with the weights"

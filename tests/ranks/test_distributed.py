@@ -126,7 +126,9 @@ def test_a_bucket_is_copied_only_after_the_one_before_it_has_been_reduced(monkey
 
     @tf.function(autograph=False)
     def reduce(*given):
-        return ranks_workers.in_buckets(given, lambda number, flat: tf.multiply(flat, 2.0, name=f"reduced_{number}"))
+        return ranks_workers.reduce_in_buckets(
+            given, lambda number, flat: tf.multiply(flat, 2.0, name=f"reduced_{number}")
+        )
 
     for tensor, reduced in zip(tensors, reduce(*tensors)):
         np.testing.assert_array_equal(reduced, 2 * tensor)
@@ -223,10 +225,13 @@ def test_the_other_ranks_begin_when_the_chief_is_done(monkeypatch):
 def test_a_lost_rank_is_one_line_and_anything_else_is_not():
     """What Horovod says of it, in the traceback of a graph, helps nobody."""
     workers = horovod_workers.HorovodWorkers(PretendedHorovod([]))
-    with pytest.raises(LostRankError, match="rank 0 cannot go on: another rank") as raised, workers.expecting_all():
+    with (
+        pytest.raises(LostRankError, match="rank 0 cannot go on: another rank") as raised,
+        workers.expecting_all_ranks(),
+    ):
         raise tf.errors.UnknownError(None, None, "Horovod has been shut down. This was caused by")
     assert raised.value.exit_code == 1
-    with pytest.raises(tf.errors.ResourceExhaustedError), workers.expecting_all():
+    with pytest.raises(tf.errors.ResourceExhaustedError), workers.expecting_all_ranks():
         raise tf.errors.ResourceExhaustedError(None, None, "out of memory")
 
 

@@ -100,7 +100,7 @@ def test_damaged_newest_is_named_and_the_one_before_used(tmp_path, damage):
     if damage != "remove":
         victim.write_bytes(new)
     assert find_damage(bad) and "Errno" not in find_damage(bad) and not find_damage(good)
-    newest, (complaint,) = checkpoints.newest_sound()
+    newest, (complaint,) = checkpoints.newest_undamaged()
     assert newest == good and str(bad) in complaint
     refused("damaged", find_weights, bad)
     assert find_weights(tmp_path).folder == good
@@ -114,7 +114,7 @@ def test_what_is_saved_stays_beside_a_damaged_newer_one(tmp_path):
     (checkpoints.save(20, model.variables, {}) / "manifest.json").unlink()
     for update in (11, 12):
         saved = checkpoints.save(update, model.variables, {})
-        assert checkpoints.newest_sound()[0] == saved
+        assert checkpoints.newest_undamaged()[0] == saved
         assert best.is_dir()
 
 

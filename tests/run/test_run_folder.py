@@ -39,13 +39,13 @@ def test_other_settings_are_refused_with_the_difference(tmp_path):
     folder = RunFolder(tmp_path)
     for command in "a", "b":
         folder.check({"seed": 1, "size": 2}, {})
-        folder.bind({"seed": 1, "size": 2}, {"command": [command]}, {"vocab.txt": "x"})
+        folder.write_config({"seed": 1, "size": 2}, {"command": [command]}, {"vocab.txt": "x"})
     assert (tmp_path / "vocab.txt").read_text() == "x"
     refused("other settings .seed: 1 there, 3 now.;.*--continue_with_changes", folder.check, {"seed": 3, "size": 2}, {})
     del folder  # and the lock
     folder = RunFolder(tmp_path, continue_with_changes=True)
     folder.check({"seed": 3, "size": 2}, {})
-    folder.bind({"seed": 3, "size": 2}, {}, {})
+    folder.write_config({"seed": 3, "size": 2}, {}, {})
     folder.check({"seed": 3, "size": 2}, {})
 
 
@@ -62,7 +62,7 @@ def test_other_files_are_named_with_their_hashes(tmp_path):
         identity = {"model": model, "data": "a1", **identity}
         refused(f"other settings .{message}.; continue", folder.check, identity, {"data": files})
 
-    folder.bind({"model": model, "data": "a1"}, {"sources": {"data": "/a/train.json"}}, {})
+    folder.write_config({"model": model, "data": "a1"}, {"sources": {"data": "/a/train.json"}}, {})
     folder.check({"model": model, "data": "a1"}, {"data": "/moved/train.json"})
     differs("data: '/a/train.json, a1' there, '/b/train.json, b2' now", {"data": "b2"}, "/b/train.json")
     differs("data: '/a/train.json, a1' there, '/a/train.json, b2' now", {"data": "b2"}, "/a/train.json")

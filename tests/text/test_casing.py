@@ -13,7 +13,7 @@ from bert_tf.records.token_file import TokenFile
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.hugging_face import HuggingFaceTokenizer, wordpiece_pipeline
 from bert_tf.text.tokenizer import StoredTokenizer, open_stored
-from bert_tf.text.vocabulary import SPECIAL_TOKENS, UnknownTokens, ids_of, load_pieces
+from bert_tf.text.vocabulary import SPECIAL_TOKENS, UnknownTokens, ids_by_piece, load_pieces
 from tests import preparation
 from tests.refusals import refused
 
@@ -105,7 +105,7 @@ def test_a_tokenizer_json_cuts_the_text_as_it_says(work):
     pieces = load_pieces(work / "vocab/custom/vocab.txt")
     model = work / "model"
     model.mkdir()
-    pipeline = wordpiece_pipeline(ids_of([*pieces, "있다."]), Casing(False, False))
+    pipeline = wordpiece_pipeline(ids_by_piece([*pieces, "있다."]), Casing(False, False))
     pipeline.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     pipeline.save(str(model / "tokenizer.json"))
     create = (work, "create_token_files", "--vocab_file")
@@ -126,7 +126,7 @@ def test_a_tokenizer_json_cuts_the_text_as_it_says(work):
 
 
 def test_settings_that_change_the_tokenizer_json_beside_them_are_refused(work):
-    pipeline = wordpiece_pipeline(ids_of(load_pieces(work / "vocab/custom/vocab.txt")), Casing(False, False))
+    pipeline = wordpiece_pipeline(ids_by_piece(load_pieces(work / "vocab/custom/vocab.txt")), Casing(False, False))
     pipeline.save(str(work / "tokenizer.json"))
     vocab_file = ("--vocab_file", work / "tokenizer.json")
     settings = work / "tokenizer_config.json"
@@ -163,7 +163,7 @@ def test_whole_words_are_masked_only_where_the_tokens_show_them(work):
     refused(words, preparation.run, work, "create_tfrecord_files", *options, *sizes, "--whole_word_masking")
     pipeline.pre_tokenizer = pre_tokenizers.Metaspace()
     assert HuggingFaceTokenizer(pipeline, "x").continues_word()[pipeline.token_to_id("a")]
-    vocab = ids_of([*SPECIAL_TOKENS, "a", "@@b", "##"])
+    vocab = ids_by_piece([*SPECIAL_TOKENS, "a", "@@b", "##"])
     pipeline = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]", continuing_subword_prefix="@@"))
     assert HuggingFaceTokenizer(pipeline, "x").continues_word().tolist() == [False] * 6 + [True, False]
 
@@ -172,7 +172,7 @@ def test_whole_words_are_masked_only_where_the_tokens_show_them(work):
 def test_a_vocabulary_changed_at_the_same_length_is_found_when_training_starts(work, kind):
     vocab_file = work / "vocab/custom/vocab.txt"
     if kind == "tokenizer.json":
-        wordpiece_pipeline(ids_of(load_pieces(vocab_file)), Casing(False, False)).save(str(work / kind))
+        wordpiece_pipeline(ids_by_piece(load_pieces(vocab_file)), Casing(False, False)).save(str(work / kind))
         vocab_file = work / kind
     preparation.run(work, "create_token_files", "--vocab_file", vocab_file)
     folder, _ = token_files(work)

@@ -22,7 +22,7 @@ from bert_tf.interchange.export import tokenizer_files
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.hugging_face import SPECIAL_FIELDS, HuggingFaceTokenizer, open_json, wordpiece_pipeline
 from bert_tf.text.tokenizer import CasingFlags, StoredTokenizer, open_stored
-from bert_tf.text.vocabulary import SPECIAL_TOKENS, ids_of, load_pieces
+from bert_tf.text.vocabulary import SPECIAL_TOKENS, ids_by_piece, load_pieces
 from bert_tf.text.wordpiece import MAX_WORD_CHARS, FullTokenizer
 from tests.exported import CASED_VOCAB, VOCAB
 from tests.refusals import refused
@@ -56,7 +56,7 @@ def test_hard_texts(tmp_path, vocab, do_lower_case):
 
 
 def test_what_it_adds():
-    tokenizer = wordpiece_pipeline(ids_of(VOCAB), Casing.from_flags(True))
+    tokenizer = wordpiece_pipeline(ids_by_piece(VOCAB), Casing.from_flags(True))
     encoded = tokenizer.encode("The river", "flows")
     assert encoded.tokens == ["[CLS]", "the", "river", "[SEP]", "flows", "[SEP]"]
     assert encoded.type_ids == [0, 0, 0, 0, 1, 1]
@@ -84,7 +84,7 @@ def test_real_text(do_lower_case):
         pytest.skip("BERT_TF_REAL_DATA names no folder with texts")
     file = Path(folder) / "uncased_vocab.txt"
     ours = FullTokenizer(file, do_lower_case)
-    theirs = wordpiece_pipeline(ids_of(load_pieces(file)), ours.casing, MAX_WORD_CHARS)
+    theirs = wordpiece_pipeline(ids_by_piece(load_pieces(file)), ours.casing, MAX_WORD_CHARS)
     for path in sorted([*Path(folder).glob("*.t*"), *Path(folder).glob("books/*.txt")]):
         lines = path.read_text(encoding="latin-1" if "latin1" in path.name else "utf-8").splitlines()[::5]
         for line, encoded in zip(lines, theirs.encode_batch(lines, add_special_tokens=False)):
@@ -95,7 +95,7 @@ def test_words_get_ids_by_themselves_only_where_these_are_the_same():
     """They are kept for the next line that has them."""
     lines = [*HARD, "the [MASK]. unaffable [SEP]the", " ".join(HARD)]
     for name, splits in ((None, True), ("the river", False), ("[X]", True), (pre_tokenizers.Metaspace(), False)):
-        pipeline = wordpiece_pipeline(ids_of(VOCAB), Casing.from_flags(True))
+        pipeline = wordpiece_pipeline(ids_by_piece(VOCAB), Casing.from_flags(True))
         if isinstance(name, str):
             pipeline.add_tokens([name])
         elif name:
@@ -187,7 +187,7 @@ def test_names_of_bert_s_own_class_in_other_models(tmp_path):
 
 
 def test_added_tokens_are_those_of_tokenizer_json_or_refused(tmp_path):
-    pipeline = wordpiece_pipeline(ids_of([*SPECIAL_TOKENS, "the", "x"]), Casing(True, True))
+    pipeline = wordpiece_pipeline(ids_by_piece([*SPECIAL_TOKENS, "the", "x"]), Casing(True, True))
     pipeline.add_tokens([tokenizers.AddedToken("<user>", normalized=False)])
     added = {"4": {"content": "[MASK]", "special": True}, "7": {"content": "<user>", "normalized": False}}
     settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "added_tokens_decoder": added}
@@ -208,7 +208,9 @@ def test_added_tokens_are_those_of_tokenizer_json_or_refused(tmp_path):
 def test_special_tokens_that_are_listed_are_cut_from_the_text_first(tmp_path, name, listed, has_json):
     """As transformers 4.46 does; it does not look at the names' own file where there is an added_tokens_decoder."""
     pieces, settings = "the river [E1] [ ] e1", {"do_lower_case": True}
-    pipeline = wordpiece_pipeline(ids_of([*SPECIAL_TOKENS, *pieces.split()]), Casing(True, True)) if has_json else None
+    pipeline = (
+        wordpiece_pipeline(ids_by_piece([*SPECIAL_TOKENS, *pieces.split()]), Casing(True, True)) if has_json else None
+    )
     stored = folder_with(tmp_path, pieces, settings, pipeline)
     key = "extra_special_tokens" if isinstance(listed, dict) else "additional_special_tokens"
     others = settings if name == "tokenizer_config.json" else {}
@@ -231,7 +233,9 @@ def test_what_only_transformers_reads_is_kept_in_checkpoints_and_exports(tmp_pat
     kept = {"padding_side": "left", "clean_up_tokenization_spaces": False, "additional_special_tokens": ["[E1]"]}
     settings = {"do_lower_case": True, "unk_token": "[UNK]", "never_split": None, **kept}
     pipeline = (
-        wordpiece_pipeline(ids_of([*SPECIAL_TOKENS, "the", "[E1]"]), Casing.from_flags(True)) if has_json else None
+        wordpiece_pipeline(ids_by_piece([*SPECIAL_TOKENS, "the", "[E1]"]), Casing.from_flags(True))
+        if has_json
+        else None
     )
     tokenizer, _ = open_stored(folder_with(tmp_path, "the [E1]", settings, pipeline))
     for name, content in tokenizer.files().items():  # as a run of ours that starts from there
@@ -250,7 +254,7 @@ def test_what_only_transformers_reads_is_kept_in_checkpoints_and_exports(tmp_pat
     ],
 )
 def test_other_markers_than_bert_s_are_refused(tmp_path, one, two):
-    pipeline = wordpiece_pipeline(ids_of([*SPECIAL_TOKENS, "a"]), Casing(True, True))
+    pipeline = wordpiece_pipeline(ids_by_piece([*SPECIAL_TOKENS, "a"]), Casing(True, True))
     pipeline.post_processor = processors.TemplateProcessing(one, two, [("[CLS]", 2), ("[SEP]", 3)])
     stored = folder_with(tmp_path, "a", {"do_lower_case": True}, pipeline)
     refused("tokenizer.json: its post_processor makes ", open_stored, stored)
@@ -268,7 +272,7 @@ def test_other_markers_than_bert_s_are_refused(tmp_path, one, two):
     ],
 )
 def test_what_would_show_only_at_some_texts_is_refused_when_opened(tmp_path, path, value, message):
-    content = json.loads(wordpiece_pipeline(ids_of(VOCAB), Casing(True, True)).to_str())
+    content = json.loads(wordpiece_pipeline(ids_by_piece(VOCAB), Casing(True, True)).to_str())
     *names, last = path.split("/")
     functools.reduce(dict.__getitem__, names, content)[last] = value
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
@@ -290,13 +294,13 @@ def test_what_would_show_only_at_some_texts_is_refused_when_opened(tmp_path, pat
     ],
 )
 def test_casing_that_tokenizer_json_and_settings_tell_differently(tmp_path, settings, made, casing):
-    pipeline = wordpiece_pipeline(ids_of([*SPECIAL_TOKENS, "é", "e", "É"]), Casing(*made))
+    pipeline = wordpiece_pipeline(ids_by_piece([*SPECIAL_TOKENS, "é", "e", "É"]), Casing(*made))
     assert open_stored(folder_with(tmp_path, "é e É", settings, pipeline))[0].casing == casing
 
 
 @pytest.mark.parametrize("splits", [False, True])
 def test_what_the_settings_alone_say_of_ideographs(tmp_path, splits):
-    vocab = ids_of([*SPECIAL_TOKENS, "猫", "犬", "猫犬"])
+    vocab = ids_by_piece([*SPECIAL_TOKENS, "猫", "犬", "猫犬"])
     pipeline = wordpiece_pipeline(vocab, Casing.from_flags(True), split_ideographs=not splits)
     tokenizer, _ = open_stored(folder_with(tmp_path, "猫 犬 猫犬", {"tokenize_chinese_chars": splits}, pipeline))
     assert tokenizer.tokenize("猫犬") == (["猫", "犬"] if splits else ["猫犬"])
@@ -334,7 +338,7 @@ def test_tokenizers_that_are_damaged_or_cut_text_otherwise_are_refused(tmp_path,
 
 @pytest.mark.parametrize("settings", [{"never_split": ["[link]"]}, {"do_basic_tokenize": False}], ids=str)
 def test_what_only_a_tokenizer_in_python_reads_changes_nothing_beside_tokenizer_json(tmp_path, settings):
-    pipeline = wordpiece_pipeline(ids_of([*SPECIAL_TOKENS, "[link]", "river", "link"]), Casing(False, False))
+    pipeline = wordpiece_pipeline(ids_by_piece([*SPECIAL_TOKENS, "[link]", "river", "link"]), Casing(False, False))
     tokenizer, _ = open_stored(folder_with(tmp_path, "[link] river link", settings, pipeline))
     assert tokenizer.tokenize("river [link]") == ["river", "[UNK]", "link", "[UNK]"]
 

@@ -64,7 +64,7 @@ def gradients(place, scope="off", precision="fp32", packed=False):
         batch, num_micro_batches = pack_rows(short_batch(3), 2)
         rows = rows_of(batch, 0, 4, 2)
     with tf.device(place):
-        sums = step.sum_gradients(step.agree(rows, 0, num_micro_batches=num_micro_batches))
+        sums = step.sum_gradients(step.agree_on_update(rows, 0, num_micro_batches=num_micro_batches))
         shapes = [variable.shape for variable in step.variables]
         return [each.numpy() for each in unpack(sums.gradients, tf.float32, shapes)]
 
@@ -96,7 +96,7 @@ def test_lamb_makes_the_same_changes_of_the_same_gradients(scope):
         step = make_step(place, one_scope, "fp32")
         before = joined(variable.numpy() for variable in step.variables)
         with tf.device(place):
-            update = step.agree(rows_of(global_batch(), 0, 2, 4), 0)
+            update = step.agree_on_update(rows_of(global_batch(), 0, 2, 4), 0)
             sums = pack([tf.constant(gradient) for gradient in gradients(CPU)])
             step.apply(update, GradientSums(sums, tf.zeros_like(update.metric_totals_M), 0.0, 0.0))
         changes.append(joined(variable.numpy() for variable in step.variables) - before)

@@ -226,7 +226,7 @@ def test_what_is_compiled_does_not_matter(scope):
 
 def sum_gradients(step, features):
     """An update without its last stage, which compiles much: the variables' gradients, and the metrics."""
-    sums = step.sum_gradients(step.agree(features, 0))
+    sums = step.sum_gradients(step.agree_on_update(features, 0))
     return unpack(sums.gradients, tf.float32, [variable.shape for variable in step.variables]), sums.metrics_M
 
 
@@ -234,7 +234,7 @@ def test_the_sums_are_the_gradients_of_the_whole_batch():
     """Those of one pass without what an update does once for all of its micro-batches: the word table is read twice."""
     step, model, *_ = make_step(Workers())
     features = rows_of(global_batch(), 0, 2, 4)
-    update = step.agree(features, 0)
+    update = step.agree_on_update(features, 0)
     with tf.GradientTape() as tape:
         whole = {name: tf.reshape(values, [8, *values.shape[2:]]) for name, values in features.items()}
         key = DropoutKey(tf.constant(update_key(5, 0)), tf.constant(0, tf.int64))
@@ -342,8 +342,8 @@ def test_float16_scales_and_recovers_from_overflow():
 def test_ranks_that_disagree_are_named():
     mail, features = {}, rows_of(global_batch(), 0, 1, 4)
     one, other = (make_step(Rank(rank, 2, mail))[0] for rank in range(2))
-    one.agree(features, 0)
-    refused("rank 1 has another position in the data than rank 0", other.agree, features, 1)
+    one.agree_on_update(features, 0)
+    refused("rank 1 has another position in the data than rank 0", other.agree_on_update, features, 1)
 
 
 def test_no_sum_depends_on_what_is_ready_first():

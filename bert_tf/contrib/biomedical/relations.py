@@ -12,5 +12,5 @@ CHEMPROT = TextTask(
     metrics=("accuracy",),
     no_score_for=("false",),
     may_be_quoted=True,
-    made_by="text_formatting",
+    preparing_action="text_formatting",
 )

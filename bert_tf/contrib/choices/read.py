@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_tf.base.errors import BadRecords, UserError
-from bert_tf.base.fields import Fields, UnreadFields, repeated
+from bert_tf.base.fields import Fields, UnreadFields, first_repeated
 from bert_tf.base.files import check_file
-from bert_tf.tasks.records import JSON_SUFFIXES, about, as_label, as_text, json_objects, read_csv
+from bert_tf.tasks.records import JSON_SUFFIXES, as_label, as_text, json_objects, notes_on_file, read_csv
 
 NAME_A_FILE = "name a .csv file with SWAG's columns, or JSON lines (.jsonl) with a context and its choices"
 _FULL_SWAG = ("gold-ending", "distractor-0", "distractor-1", "distractor-2")
@@ -56,7 +56,7 @@ def parse_fields(text: str | None) -> dict[str, str]:
     pairs = [[part.strip() for part in pair.partition("=")[::2]] for pair in text.split(",")] if text else []
     field_of_role = dict(pairs)
     choices = field_of_role.keys() - _FIELD_NAMES.keys()
-    is_whole = all(map(all, pairs)) and not any(map(repeated, zip(*pairs)))
+    is_whole = all(map(all, pairs)) and not any(map(first_repeated, zip(*pairs)))
     if not is_whole or len(choices) == 1 or (choices and "choices" in field_of_role):
         rule = f"{', '.join(_FIELD_NAMES)}, or for choices the label of each, then = and its field, with commas between"
         raise UserError(f"--fields={text}: must be {rule}, as in --fields=context=premise,0=choice1,1=choice2")
@@ -96,7 +96,7 @@ def read_questions(
     if not good:
         raise UserError(f"{path} holds no question that can be used; {NAME_A_FILE}")
     size = f"{len(good):,} questions with {len(good[0].choices)} choices each"
-    return good, about(path, size, bad.describe(), unread.describe())
+    return good, notes_on_file(path, size, bad.describe(), unread.describe())
 
 
 def _records(path: Path) -> Iterator[tuple[int, Fields]]:
@@ -106,7 +106,7 @@ def _records(path: Path) -> Iterator[tuple[int, Fields]]:
     elif path.suffix.lower() == ".csv":
         lines = read_csv(path, ",")
         for line, header, _ in itertools.islice(lines, 1):
-            if name := repeated(header):
+            if name := first_repeated(header):
                 raise UserError(f"{path}, line {line}: the column {name!r} occurs twice; rename one of them")
             for number, values, _ in lines:
                 yield number, Fields(dict(zip(header, values)) if len(values) == len(header) else {})
@@ -130,12 +130,12 @@ def _parse_question(fields: Fields, field_of_role: Mapping[str, str], unread: Un
     texts, labels = _texts_and_labels(choices or [], unread)
     if context is None or len(texts) < 2:
         raise ValueError(f"the context is {context!r:.40}, and there are {len(texts)} choices; {field_names}")
-    if labels and (len(labels) != len(texts) or repeated(labels)):
+    if labels and (len(labels) != len(texts) or first_repeated(labels)):
         raise ValueError(f"{len(texts)} choices have the labels {', '.join(labels):.60}: each must have its own")
     context, start, *texts = (as_text(value, "a text") for value in (context, start or "", *texts))
     if not all(map(str.strip, texts)):
         raise ValueError(f"one of the choices is empty: {texts!r:.80}")
-    unread.add(fields, fields.read)
+    unread.add(fields, fields.read_names)
     choices = [f"{start} {text}" if start else text for text in texts]
     return Question(context, choices, _label(label, labels, len(texts)))
 
@@ -144,10 +144,10 @@ def _find(fields: Fields, field_of_role: Mapping[str, str], role: str) -> Any:
     """The value of the field that is the "context", "start", "choices" or "label"; None if there is none."""
     if role == "choices" and role not in field_of_role:
         if labels := [label for label in field_of_role if label not in _FIELD_NAMES]:
-            return {label: fields.one_of([field_of_role[label]]) for label in labels}
+            return {label: fields.read_one_of([field_of_role[label]]) for label in labels}
         _gather(fields)
     names = [name for name in _FIELD_NAMES[role] if name not in field_of_role.values()]
-    return fields.one_of([field_of_role[role]] if role in field_of_role else names, _NAME_FIELDS)
+    return fields.read_one_of([field_of_role[role]] if role in field_of_role else names, _NAME_FIELDS)
 
 
 def _gather(fields: Fields) -> None:

@@ -45,21 +45,21 @@ class ChoiceTask(FinetuningTask):
     def read(self, use: str, paths: Sequence[Path]) -> tuple[list[Question], str]:
         return _read(self, paths[0], needs_labels=use != PREDICT)
 
-    def rows_of(self, content: Sequence[Question], *, show_progress: bool = False) -> ChoiceRows:
+    def rows_from_content(self, content: Sequence[Question], *, show_progress: bool = False) -> ChoiceRows:
         return make_choice_rows(content, self.tokenizer, self.max_seq_length, show_progress=show_progress)
 
-    def remark(self, use: str, rows: ChoiceRows) -> str:
+    def remark_on_rows(self, use: str, rows: ChoiceRows) -> str:
         num_alike = (rows.first_alike_FxN() < np.arange(rows.num_choices)).any(axis=1).sum()
         alike = f"{num_alike:,} question(s) have choices that are alike within {self.max_seq_length} tokens"
         return f"{alike}; the first of them counts; a larger --max_seq_length may tell them apart" if num_alike else ""
 
-    def fixed(self) -> Facts:
+    def fixed_settings(self) -> Facts:
         fields = {"fields": self.fields} if self.trains and self.fields else {}  # files to predict may have others
-        return {**super().fixed(), **fields}
+        return {**super().fixed_settings(), **fields}
 
-    def recorded(self) -> Facts:
+    def recorded_settings(self) -> Facts:
         choices = {"num_choices": self.rows[TRAIN].num_choices} if TRAIN in self.rows else {}
-        return {**super().recorded(), **choices}
+        return {**super().recorded_settings(), **choices}
 
     def conclude(self, use: str, outputs: Outputs) -> Conclusion:
         """A line for each question, with the probabilities of its choices."""
@@ -69,12 +69,12 @@ class ChoiceTask(FinetuningTask):
         numbers = [np.arange(len(scores_FxN)), scores_FxN.argmax(axis=1), *([] if labels_F is None else [labels_F])]
         header = ["index", "prediction", "label"][: len(numbers)] + list(map(str, range(scores_FxN.shape[1])))
         files = {"predictions.tsv": tsv([header, *zip(*numbers, *shown_probabilities(scores_FxN))])}
-        about = f"choices for {len(scores_FxN):,} questions"
+        file_description = f"choices for {len(scores_FxN):,} questions"
         if labels_F is None:
-            return Conclusion(files, about, ["not scored: not all right choices are known"])
+            return Conclusion(files, file_description, ["not scored: not all right choices are known"])
         accuracy = float((scores_FxN.argmax(axis=1) == labels_F).mean())
         scores = {"accuracy": accuracy, "eval_loss": mean_loss(scores_FxN, labels_F)}
-        return Conclusion(files, about, scores=scores)
+        return Conclusion(files, file_description, scores=scores)
 
     def converse(self, ask: Ask) -> None:
         """Shows the probabilities of the choices that are typed after each context."""

@@ -47,7 +47,7 @@ class Scheme(NamedTuple):
         return f"{self.name} ({self.num_entities:,} entities{broken})"
 
 
-def fault_of(label: str) -> str:
+def fault_of_entity_label(label: str) -> str:
     """What is wrong with a label; "" if nothing is."""
     if label and (fault := fault_of_label(label)):
         return f"the label is {label!r:.80}: {fault}"

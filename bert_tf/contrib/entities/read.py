@@ -17,11 +17,11 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert_tf.base.errors import BadRecords, UserError, listed
+from bert_tf.base.errors import BadRecords, UserError, names_in_words
 from bert_tf.base.fields import Fields, UnreadFields
 from bert_tf.base.files import check_file, decoded_lines
-from bert_tf.contrib.entities.labels import Scheme, fault_of, find_scheme
-from bert_tf.tasks.records import JSON_SUFFIXES, about, as_text, json_objects
+from bert_tf.contrib.entities.labels import Scheme, fault_of_entity_label, find_scheme
+from bert_tf.tasks.records import JSON_SUFFIXES, as_text, json_objects, notes_on_file
 
 NAME_A_FILE = "name a file with a token and its label in each line, or JSON lines"
 _DOCUMENT, _COMMENT = "-DOCSTART-", "#"
@@ -44,7 +44,7 @@ class Sentences(NamedTuple):
     tokens: list[list[str]]
     labels: list[list[str]] | None
     scheme: Scheme | None  # None: there are no labels
-    about: str  # lines about what was left out, the numbers of sentences, tokens and entities, and the scheme
+    notes: str  # lines about what was left out, the numbers of sentences, tokens and entities, and the scheme
 
 
 def read_sentences(
@@ -110,7 +110,7 @@ def read_sentences(
         raise UserError(f"{path} mixes IOBES and BILOU ({mixed:.300}); write all labels in one of these schemes")
     commented = comments and f"{len(comments):,} line(s) that begin with # are comments, the first is {comments[0]}"
     size = f"{len(texts):,} sentences, {sum(map(len, texts)):,} tokens" + (f", labels by {scheme}" if scheme else "")
-    notes = about(path, bad.describe(), unread.describe(), commented or "", size)
+    notes = notes_on_file(path, bad.describe(), unread.describe(), commented or "", size)
     return Sentences(path, texts, labels, scheme, notes)
 
 
@@ -130,15 +130,14 @@ def _unread_separator(sentences: list[list[_Token]]) -> str:
 def _check_token(token: _Token, allowed_labels: Sequence[str] | None, seen: Collection[str | None]) -> None:
     """Raises ValueError if the token cannot be used; `seen`: the labels before it in its file."""
     line, text, label = token
-    fault = "" if label is None else fault_of(label)
+    fault = "" if label is None else fault_of_entity_label(label)
     if not text:
         fault = "the token is empty"
     elif seen and (label is None) != (None in seen):
         fault = f"the label is {label!r}: all tokens of a file must have one, or none"
     elif not fault and label and allowed_labels and label not in allowed_labels:
-        fault = (
-            f"the label is {label!r:.80}, the model's are {listed(allowed_labels)}: for more, train with --label_names"
-        )
+        known = names_in_words(allowed_labels)
+        fault = f"the label is {label!r:.80}, the model's are {known}: for more, train with --label_names"
     if fault:
         raise ValueError(f"line {line}: {fault}")
 
@@ -175,7 +174,7 @@ def _parse_columns(block: Sequence[tuple[int, str]], form: _Form, comments: list
     for number, text in block:
         columns = _columns(text, form.has_tabs)
         has_form, has_label = len(columns) == form.num_columns, form.num_columns > 1
-        may_be_heading = not tokens and has_label and bool(fault_of(columns[-1]))
+        may_be_heading = not tokens and has_label and bool(fault_of_entity_label(columns[-1]))
         if text.startswith(_COMMENT) and (may_be_heading or not has_form or _NAMED_COMMENT.match(text)):
             comments += [number] if has_form else []
         elif has_form:
@@ -190,7 +189,7 @@ def _parse_json(record: tuple[int, dict[str, Any]], label_names: Sequence[str], 
     """The tokens of an object. Raises ValueError, which names the line, if its fields are not those of a sentence."""
     line, fields = record[0], Fields(record[1])
     try:
-        tokens, tags = fields.one_of(["tokens"]), fields.one_of(_TAGS)
+        tokens, tags = fields.read_one_of(["tokens"]), fields.read_one_of(_TAGS)
         if not tokens or not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
             raise ValueError("the field 'tokens' must be a list of texts, at least one")
         if tags is not None and (not isinstance(tags, list) or len(tags) != len(tokens)):
@@ -198,7 +197,7 @@ def _parse_json(record: tuple[int, dict[str, Any]], label_names: Sequence[str], 
         labels = [None] * len(tokens) if tags is None else [_label_of(tag, label_names) for tag in tags]
     except ValueError as error:
         raise ValueError(f"line {line}: {error}") from None
-    unread.add(fields, fields.read)
+    unread.add(fields, fields.read_names)
     return [_Token(line, as_text(text, "a token"), label) for text, label in zip(tokens, labels)]
 
 

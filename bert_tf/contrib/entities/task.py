@@ -16,7 +16,7 @@ from bert_tf.contrib.entities.labels import (
     OUTSIDE,
     all_labels,
     describe_counts,
-    fault_of,
+    fault_of_entity_label,
     find_scheme,
     read_entities,
     score,
@@ -71,7 +71,7 @@ class EntityTask(FinetuningTask):
             for path in paths
         ]
         _check_schemes([*self.contents.get(TRAIN, ()), *files])
-        return files, "\n".join(file.about for file in files)
+        return files, "\n".join(file.notes for file in files)
 
     def fit(self) -> str:
         """Sets `labels`, in the order of the weights' classes if these have them, and `keeps_head`.
@@ -95,7 +95,7 @@ class EntityTask(FinetuningTask):
             return f"{weights.source} was fine-tuned for {other}: a new classifier is made"
         if trained is None:
             raise no_labels(weights)
-        if fault := next(filter(None, map(fault_of, trained.labels)), ""):
+        if fault := next(filter(None, map(fault_of_entity_label, trained.labels)), ""):
             raise UserError(f"{trained.file}: {fault}; give the model's labels there, or use another checkpoint")
         self.labels = trained.labels
         return ""
@@ -105,13 +105,13 @@ class EntityTask(FinetuningTask):
         numbers = {label: number for number, label in enumerate(self.labels)}
         return np.array([numbers[label] for label in itertools.chain(*labels)], np.int64)
 
-    def rows_of(self, content: Sequence[Sentences], *, show_progress: bool = False) -> EntityRows:
+    def rows_from_content(self, content: Sequence[Sentences], *, show_progress: bool = False) -> EntityRows:
         sentences = [tokens for file in content for tokens in file.tokens]
         labels = [labels for file in content for labels in file.labels or ()]
         classes_W = self.classes_of(labels) if labels else None
         return make_entity_rows(sentences, classes_W, self.tokenizer, self.max_seq_length, show_progress=show_progress)
 
-    def remark(self, use: str, rows: EntityRows) -> str:
+    def remark_on_rows(self, use: str, rows: EntityRows) -> str:
         num_without = len(rows.rows_W) - int(rows.has_piece_W.sum())
         without = f"{num_without:,} token(s) of which the tokenizer leaves nothing: labelled {OUTSIDE}"
         return without if num_without else ""
@@ -120,7 +120,7 @@ class EntityTask(FinetuningTask):
     def num_classes(self) -> int:  # type: ignore[override]
         return len(self.labels)
 
-    def meaning(self) -> Facts:
+    def output_meaning(self) -> Facts:
         return {"task_name": self.name, "labels": list(self.labels)}
 
     def conclude(self, use: str, outputs: Outputs) -> Conclusion:
@@ -130,12 +130,12 @@ class EntityTask(FinetuningTask):
         predicted = iter(self.labels_of(rows, logits_KxC))
         labels = [list(itertools.islice(predicted, len(tokens))) for tokens in sentences.tokens]
         files = {"predictions.tsv": "".join(_prediction_lines(sentences, labels))}
-        about = f"labels of {len(rows.rows_W):,} tokens"
+        file_description = f"labels of {len(rows.rows_W):,} tokens"
         if not (sentences.labels and sentences.scheme):
-            return Conclusion(files, about, ["not scored: the tokens come without labels"])
+            return Conclusion(files, file_description, ["not scored: the tokens come without labels"])
         scores = score(sentences.labels, labels, sentences.scheme.name)
         scores["eval_loss"] = mean_loss(logits_KxC, self.classes_of(sentences.labels)[rows.has_piece_W])
-        return Conclusion(files, about, [describe_counts(sentences.labels, labels)], scores)
+        return Conclusion(files, file_description, [describe_counts(sentences.labels, labels)], scores)
 
     def labels_of(self, rows: EntityRows, logits_KxC: np.ndarray) -> list[str]:
         """The label of each token, from the logits of those that have a piece; all other tokens get O."""
@@ -179,7 +179,8 @@ def _prediction_lines(sentences: Sentences, labels: Sequence[Sequence[str]]) -> 
 def _parse_label_names(text: str | None) -> Sequence[str]:
     """The labels in --label_names. Raises `UserError` if one is no label, or occurs twice."""
     names = [name.strip() for name in text.split(",")] if text else []
-    fault = next(filter(None, map(fault_of, names)), "one occurs twice" if len(set(names)) < len(names) else "")
+    doubled = "one occurs twice" if len(set(names)) < len(names) else ""
+    fault = next(filter(None, map(fault_of_entity_label, names)), doubled)
     if fault:
         raise UserError(f"--label_names={text}: {fault}; name each label once, with commas between, as O,B-PER,I-PER")
     return names

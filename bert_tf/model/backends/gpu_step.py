@@ -18,15 +18,15 @@ from bert_tf.model.elementwise import (
     Dropout,
     add_residual,
     as_float32,
-    by_head,
     drop,
     drop_rows,
     hide_keys,
     normalise,
     row_mean,
+    split_by_head,
     with_gradient,
 )
-from bert_tf.model.kernels.compilation import Kernel, Unavailable
+from bert_tf.model.kernels.compilation import Kernel, KernelsUnavailable
 from bert_tf.model.kernels.fused_attention import FusedAttention
 from bert_tf.model.kernels.fused_blocks import AddNorm, BiasGelu, WordLoss
 from bert_tf.model.kernels.fused_operation import FusedOperation, Site
@@ -73,7 +73,7 @@ class GpuStep(PlainInStep):
                     dtype = self.compute_dtype.name
                     require_agreement(operation, GpuStep(dtype, "unchecked"), GpuStep(dtype, "none"))
                     self._checked.add(operation.kernels)
-            except Unavailable as reason:
+            except KernelsUnavailable as reason:
                 self._operations[key] = None
                 self._failures.setdefault(kind.title, str(reason))
         return self._operations[key]
@@ -222,8 +222,8 @@ class GpuStep(PlainInStep):
             def gradient(d_context_RxH: tf.Tensor) -> list[tf.Tensor]:
                 (context_again_RxH,) = optimization_barrier(context_RxH)  # or XLA would keep it in float32, too
                 dot_RxH = as_float32(d_context_RxH) * as_float32(context_again_RxH)
-                dot_BxNxSx1 = tf.reduce_sum(by_head(dot_RxH, num_queries, num_heads), axis=-1, keepdims=True)
-                d_context_BxNxSxD = as_float32(by_head(d_context_RxH, num_queries, num_heads))
+                dot_BxNxSx1 = tf.reduce_sum(split_by_head(dot_RxH, num_queries, num_heads), axis=-1, keepdims=True)
+                d_context_BxNxSxD = as_float32(split_by_head(d_context_RxH, num_queries, num_heads))
                 d_products = self._rounded(d_context_BxNxSxD * factor_BxNxSx1)
                 d_value = tf.matmul(dropped_BxNxSxS, d_products, transpose_a=True)
                 d_dropped, scores, offset = optimization_barrier(
@@ -247,12 +247,12 @@ class GpuStep(PlainInStep):
             return super().word_loss(logits, labels_R, weights_R)
         return fused(logits.logits_RxW, logits.bias_W, labels_R, weights_R)
 
-    def bias_gelu(self, x_RxI, bias_I, exact: bool) -> tf.Tensor:
+    def bias_gelu(self, x_RxI, bias_I, is_exact: bool) -> tf.Tensor:
         """The derivative is computed in the backward pass, so that no float32 array is kept for it.
 
         The bias's gradient is summed in the kernel that writes the gradient of x.
         """
-        fused = self._find(BiasGelu, *x_RxI.shape, exact, self.compute_dtype)
+        fused = self._find(BiasGelu, *x_RxI.shape, is_exact, self.compute_dtype)
         if fused is not None:
             return fused(x_RxI, bias_I)
         bias_gelu = super().bias_gelu
@@ -260,11 +260,11 @@ class GpuStep(PlainInStep):
         def run(x_RxI, bias_I):
             def gradient(d_result_RxI: tf.Tensor) -> list[tf.Tensor]:
                 x_again, bias_again = optimization_barrier(x_RxI, bias_I)
-                slope = _gelu_slope(as_float32(x_again) + bias_again, exact)
+                slope = _gelu_slope(as_float32(x_again) + bias_again, is_exact)
                 d_x = self._rounded(as_float32(d_result_RxI) * slope)
                 return [d_x, _sum_rows(_hide_rounding(d_x))]
 
-            return bias_gelu(x_RxI, bias_I, exact), gradient
+            return bias_gelu(x_RxI, bias_I, is_exact), gradient
 
         return with_gradient(run, x_RxI, bias_I)
 
@@ -318,8 +318,8 @@ def _layer_norm_gradient(d_result_RxH, x_RxH, mean_Rx1, inverse_Rx1, gamma_H) ->
     return d_x, tf.reduce_sum(d_result_RxH * normal, axis=0), tf.reduce_sum(d_result_RxH, axis=0)
 
 
-def _gelu_slope(x: tf.Tensor, exact: bool) -> tf.Tensor:
-    if exact:
+def _gelu_slope(x: tf.Tensor, is_exact: bool) -> tf.Tensor:
+    if is_exact:
         density = tf.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
         return 0.5 + 0.5 * tf.math.erf(x / math.sqrt(2.0)) + x * density
     first, third = math.sqrt(2.0 / math.pi), 0.044715 * math.sqrt(2.0 / math.pi)

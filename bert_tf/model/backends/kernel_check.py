@@ -13,7 +13,7 @@ from typing import Any
 
 from bert_tf.base.tensorflow import tf
 from bert_tf.model.backends.plain import Plain, WordLogits
-from bert_tf.model.kernels.compilation import Unavailable
+from bert_tf.model.kernels.compilation import KernelsUnavailable
 from bert_tf.model.kernels.fused_attention import FusedAttention
 from bert_tf.model.kernels.fused_blocks import AddNorm, BiasGelu, WordLoss
 from bert_tf.model.kernels.fused_operation import FusedOperation
@@ -36,7 +36,7 @@ def require_agreement(operation: FusedOperation, with_kernels: Plain, without: P
     with ThreadPoolExecutor(max_workers=1) as pool:
         error = pool.submit(_largest_error, operation, with_kernels, without).result()
     if not error <= _TOLERANCE:
-        raise Unavailable(f"on this device they differ from XLA's results by {100 * error:.1f} %")
+        raise KernelsUnavailable(f"on this device they differ from XLA's results by {100 * error:.1f} %")
 
 
 def _largest_error(operation: FusedOperation, with_kernels: Plain, without: Plain) -> float:
@@ -55,7 +55,7 @@ def _largest_error(operation: FusedOperation, with_kernels: Plain, without: Plai
         # Not by calling the tf.function itself: at the fifth one TensorFlow would warn of retracing.
         return float(largest_error.get_concrete_function(*arrays)(*arrays))
     except tf.errors.OpError as error:
-        raise Unavailable(f"they fail on this device: {error.message.splitlines()[0][:200]}") from None
+        raise KernelsUnavailable(f"they fail on this device: {error.message.splitlines()[0][:200]}") from None
 
 
 def _results(compute: Callable[..., tf.Tensor], inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -103,7 +103,7 @@ def _add_norm(operation: AddNorm) -> Example:
 
 def _bias_gelu(operation: BiasGelu) -> Example:
     def compute(backend: Plain, x, bias) -> tf.Tensor:
-        return backend.bias_gelu(x, bias, operation.exact)
+        return backend.bias_gelu(x, bias, operation.is_exact)
 
     return compute, [[operation.smallest_num_rows, operation.intermediate_size]], [[operation.intermediate_size]]
 

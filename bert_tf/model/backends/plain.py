@@ -11,19 +11,19 @@ from bert_tf.model.elementwise import (
     Dropout,
     add_residual,
     as_float32,
-    by_head,
     drop,
     gelu,
     hide_keys,
     is_label,
     layer_norm,
+    split_by_head,
     with_gradient,
 )
-from bert_tf.model.randomness import DropoutKey, at_positions, draw_decisions, draw_mask, keep_mask, keep_scale
+from bert_tf.model.randomness import DropoutKey, draw_decisions, draw_mask, keep_mask, keep_scale, mask_at_positions
 from bert_tf.model.recomputation import recompute_in_backward
 from bert_tf.model.visibility import VisibleKeys
 
-Projected = tuple[tf.Tensor, Any]  # [R, H] in the compute type, and the bias [H] that is still to be added
+ProductAndBias = tuple[tf.Tensor, Any]  # [R, H] in the compute type, and the bias [H] that is still to be added
 
 
 class WordLogits(NamedTuple):
@@ -79,7 +79,7 @@ class Plain:
         return Dropout(self._draw_mask(rate, *key.at(site), tuple(shape), positions_BxP), keep_scale(rate))
 
     def _draw_mask(self, rate, site_key, first_row, shape, positions_BxP) -> tf.Tensor:
-        return at_positions(draw_mask(rate, site_key, first_row, shape), positions_BxP)
+        return mask_at_positions(draw_mask(rate, site_key, first_row, shape), positions_BxP)
 
     # Between layers
 
@@ -117,7 +117,7 @@ class Plain:
 
     def split_heads(self, x_RxH, bias_H, sequence_length: int, num_heads: int, scale: float) -> tf.Tensor:
         """(x + bias) * scale, split into heads -> compute type [B, N, S, D]."""
-        return self._rounded(by_head((as_float32(x_RxH) + bias_H) * scale, sequence_length, num_heads))
+        return self._rounded(split_by_head((as_float32(x_RxH) + bias_H) * scale, sequence_length, num_heads))
 
     def merge_heads(self, x_BxNxSxD) -> tf.Tensor:
         """[B, N, S, D] -> compute type [R, H]."""
@@ -132,13 +132,13 @@ class Plain:
         x = add_residual(x_RxH, bias_H, residual_RxH, sequence_length, dropout)
         return self._rounded(layer_norm(x, gamma_H, beta_H, epsilon))
 
-    def bias_gelu(self, x_RxI, bias_I, exact: bool) -> tf.Tensor:
+    def bias_gelu(self, x_RxI, bias_I, is_exact: bool) -> tf.Tensor:
         """GELU(x + bias) -> compute type [R, I]."""
-        return self._rounded(gelu(as_float32(x_RxI) + bias_I, exact))
+        return self._rounded(gelu(as_float32(x_RxI) + bias_I, is_exact))
 
-    def bias_gelu_norm(self, x_RxH, bias_H, gamma_H, beta_H, epsilon: float, exact: bool) -> tf.Tensor:
+    def bias_gelu_norm(self, x_RxH, bias_H, gamma_H, beta_H, epsilon: float, is_exact: bool) -> tf.Tensor:
         """LayerNorm(GELU(x + bias)), the transform of the masked-LM head -> compute type [R, H]."""
-        return self._rounded(layer_norm(gelu(as_float32(x_RxH) + bias_H, exact), gamma_H, beta_H, epsilon))
+        return self._rounded(layer_norm(gelu(as_float32(x_RxH) + bias_H, is_exact), gamma_H, beta_H, epsilon))
 
     def bias_tanh(self, x_RxH, bias_H) -> tf.Tensor:
         """tanh(x + bias), the pooler's activation -> compute type [R, H]."""
@@ -153,7 +153,7 @@ class Plain:
         return (as_float32(x_RxW) + bias_W)[:, :num_classes]
 
     def attention(
-        self, projected: Sequence[Projected], visible: VisibleKeys, dropout, num_heads: int, num_queries: int
+        self, projected: Sequence[ProductAndBias], visible: VisibleKeys, dropout, num_heads: int, num_queries: int
     ) -> tf.Tensor:
         """Scaled dot-product attention (arXiv 1706.03762) of each head to the keys that a query sees.
 

@@ -27,7 +27,7 @@ _SOURCES = Path(__file__).parent
 COMPILE_LIMIT_SECS = 300.0
 
 
-class Unavailable(Exception):
+class KernelsUnavailable(Exception):
     """Kernels cannot be used here; the text says why."""
 
 
@@ -65,7 +65,7 @@ def compile_kernels(kernels: Sequence[Kernel], capability: tuple[int, int]) -> l
     try:
         version = importlib.metadata.version("triton")
     except importlib.metadata.PackageNotFoundError:
-        raise Unavailable("the package triton is not installed (pip install triton)") from None
+        raise KernelsUnavailable("the package triton is not installed (pip install triton)") from None
     files = [_cache_file(kernel, capability, version) for kernel in kernels]
     ready = {file: compiled for file in files if (compiled := _read_cached(file))}
     missing = {file: kernel for file, kernel in zip(files, kernels) if file not in ready}
@@ -80,7 +80,9 @@ def _cache_file(kernel: Kernel, capability: tuple[int, int], version: str) -> Pa
     try:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     except RuntimeError:
-        raise Unavailable("this user has no home folder to cache them in: XDG_CACHE_HOME can name another") from None
+        raise KernelsUnavailable(
+            "this user has no home folder to cache them in: XDG_CACHE_HOME can name another"
+        ) from None
     key = hashlib.sha256(json.dumps([version, capability, dataclasses.asdict(kernel)]).encode())
     for source in sorted(_SOURCES.glob("*.py")):  # kernels call functions of other modules
         key.update(source.read_bytes())
@@ -121,7 +123,7 @@ def _run_compilers(kernels: Mapping[Path, Kernel], capability: tuple[int, int]) 
                 _wait_for(process, answers[file], kernels[file].function)
             return {file: answer.read_bytes() for file, answer in answers.items()}
         except OSError as error:
-            raise Unavailable(f"Triton cannot be started: {error.strerror}") from None
+            raise KernelsUnavailable(f"Triton cannot be started: {error.strerror}") from None
         finally:
             for process in processes.values():
                 _end(process)
@@ -150,10 +152,10 @@ def _wait_for(process: subprocess.Popen[bytes], answer: Path, function: str) -> 
     try:
         _, errors = process.communicate(timeout=COMPILE_LIMIT_SECS)
     except subprocess.TimeoutExpired:
-        raise Unavailable(f"Triton took over {COMPILE_LIMIT_SECS:g} s to compile {function}") from None
+        raise KernelsUnavailable(f"Triton took over {COMPILE_LIMIT_SECS:g} s to compile {function}") from None
     if process.returncode or not answer.exists():
         messages = errors.decode(errors="replace").strip().splitlines() or [f"exit code {process.returncode}"]
-        raise Unavailable(f"Triton does not compile {function}: {messages[-1][:300]}")
+        raise KernelsUnavailable(f"Triton does not compile {function}: {messages[-1][:300]}")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -13,7 +13,7 @@ from typing import ClassVar
 from bert_tf.base.tensorflow import tf
 from bert_tf.model.elementwise import with_gradient
 from bert_tf.model.kernels import launching
-from bert_tf.model.kernels.compilation import Unavailable
+from bert_tf.model.kernels.compilation import KernelsUnavailable
 from bert_tf.model.kernels.fused_operation import FusedOperation, Launch, Site, draw_keep_bits
 from bert_tf.model.kernels.requirements import HEAD_SIZES, LENGTH_UNIT, SHORT_LENGTH, has_blocks
 from bert_tf.model.randomness import keep_scale
@@ -57,9 +57,9 @@ class FusedAttention(FusedOperation):
         """The forward kernel's; then one for all gradients, or one for d_query and one for d_key and d_value."""
         length, num_heads, head_size = self.sequence_length, self.num_heads, self.head_size
         if head_size not in HEAD_SIZES:
-            raise Unavailable(f"heads have {head_size} elements, not {', '.join(map(str, HEAD_SIZES))}")
+            raise KernelsUnavailable(f"heads have {head_size} elements, not {', '.join(map(str, HEAD_SIZES))}")
         if not has_blocks(length):
-            raise Unavailable(
+            raise KernelsUnavailable(
                 f"the length of the sequences, {length}, is no multiple of {LENGTH_UNIT}, nor {SHORT_LENGTH}"
             )
         batch_size, width, block_size = self.num_rows // length, num_heads * head_size, self._block_size
@@ -83,8 +83,10 @@ class FusedAttention(FusedOperation):
         forward = [*inputs, floats, floats, *visible]
         launches = [make("attend_forward", forward, [flat, flat, by_query], constants={**sizes, **block, **scale})]
         if self._is_one_block:
-            reads = [*inputs, floats, *visible[1:], data, floats, data]  # without ranges
-            launches += [make("attend_gradients", reads, [flat, flat, flat, sums(3)], constants={**sizes, **scale})]
+            input_types = [*inputs, floats, *visible[1:], data, floats, data]  # without ranges
+            launches += [
+                make("attend_gradients", input_types, [flat, flat, flat, sums(3)], constants={**sizes, **scale})
+            ]
         else:
             query_reads = [*inputs, floats, *visible, data, floats, data]
             query_results = [flat, by_query, by_query, sums(1)]

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from bert_tf.base.tensorflow import tf
 from bert_tf.model.elementwise import with_gradient
-from bert_tf.model.kernels.compilation import Unavailable
+from bert_tf.model.kernels.compilation import KernelsUnavailable
 from bert_tf.model.kernels.fused_operation import BITS_PER_WORD, FusedOperation, Launch, Site, draw_keep_bits
 from bert_tf.model.kernels.requirements import LOSS_UNIT
 from bert_tf.model.randomness import keep_scale
@@ -41,7 +41,7 @@ class AddNorm(FusedOperation):
     def launches(self) -> list[Launch]:
         rows, width, data, floats = self.num_rows, self.hidden_size, self.dtype, tf.float32
         if width % BITS_PER_WORD or width > _LARGEST_NORM:
-            raise Unavailable(f"a hidden size of {width} is no multiple of 32, or over {_LARGEST_NORM}")
+            raise KernelsUnavailable(f"a hidden size of {width} is no multiple of 32, or over {_LARGEST_NORM}")
         num_programs, columns = rows // self.smallest_num_rows, 1 << (width - 1).bit_length()
         module, flat, by_row = "between_matmuls", ([rows, width], data), ([rows], floats)
         constants = {"H": width, "COLUMNS": columns, "ROWS": _NORM_ROWS, "KEEP_SCALE": keep_scale(self.dropout_rate)}
@@ -90,7 +90,7 @@ class BiasGelu(FusedOperation):
     title: ClassVar[str] = "GELU"
     num_rows: int
     intermediate_size: int
-    exact: bool
+    is_exact: bool
     dtype: tf.DType
 
     @property
@@ -100,10 +100,10 @@ class BiasGelu(FusedOperation):
     def launches(self) -> list[Launch]:
         rows, width, data, floats = self.num_rows, self.intermediate_size, self.dtype, tf.float32
         if width % 128:
-            raise Unavailable(f"an intermediate size of {width} is no multiple of 128")
+            raise KernelsUnavailable(f"an intermediate size of {width} is no multiple of 128")
         columns, num_programs = 128 if width % 256 else 256, rows // self.smallest_num_rows
         module, flat, num_blocks = "between_matmuls", ([rows, width], data), width // columns
-        constants = {"WIDTH": width, "COLUMNS": columns, "ROWS": _GELU_ROWS, "EXACT": self.exact}
+        constants = {"WIDTH": width, "COLUMNS": columns, "ROWS": _GELU_ROWS, "EXACT": self.is_exact}
         return [
             Launch(
                 module,

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 from bert_tf.base.tensorflow import tf
-from bert_tf.model.kernels.compilation import Kernel, Unavailable
+from bert_tf.model.kernels.compilation import Kernel, KernelsUnavailable
 from bert_tf.model.kernels.launching import TYPES, Buffer, call, find_kernels
 from bert_tf.model.randomness import ELEMENTS_PER_COUNT, threshold
 
@@ -25,7 +25,7 @@ class Launch(NamedTuple):
 
     module: str
     function: str
-    reads: Sequence[tf.DType]  # the types of its first parameters
+    input_types: Sequence[tf.DType]  # the types of its first parameters
     results: Sequence[Buffer]  # what it writes, its next parameters
     constants: Mapping[str, float]
     grid: tuple[int, int, int]  # of programs
@@ -34,7 +34,7 @@ class Launch(NamedTuple):
 
     @property
     def kernel(self) -> Kernel:
-        types = tuple(TYPES[dtype] for dtype in (*self.reads, *(dtype for _, dtype in self.results)))
+        types = tuple(TYPES[dtype] for dtype in (*self.input_types, *(dtype for _, dtype in self.results)))
         constants = tuple(self.constants.items())
         return Kernel(self.module, self.function, types, constants, self.num_warps, self.num_stages)
 
@@ -52,14 +52,16 @@ class FusedOperation(abc.ABC):
 
     def __post_init__(self) -> None:
         if self.dtype not in (tf.bfloat16, tf.float16):
-            raise Unavailable(f"they compute in bfloat16 and float16, not in {self.dtype.name}")
+            raise KernelsUnavailable(f"they compute in bfloat16 and float16, not in {self.dtype.name}")
         if self.num_rows % self.smallest_num_rows:
-            raise Unavailable(f"{self.num_rows} rows are no multiple of {self.smallest_num_rows}")
+            raise KernelsUnavailable(f"{self.num_rows} rows are no multiple of {self.smallest_num_rows}")
         if any(max(launch.grid[1:]) > _LARGEST_GRID for launch in self._launches):
-            raise Unavailable(f"{self.num_rows} rows are too many for a launch")
+            raise KernelsUnavailable(f"{self.num_rows} rows are too many for a launch")
         num_elements = max(math.prod(shape) for launch in self._launches for shape, _ in launch.results)
         if num_elements >= _ELEMENTS_LIMIT and not self.has_wide_offsets:
-            raise Unavailable(f"{self.num_rows} rows have {num_elements} elements, too many for offsets of 32 bits")
+            raise KernelsUnavailable(
+                f"{self.num_rows} rows have {num_elements} elements, too many for offsets of 32 bits"
+            )
         find_kernels(self.kernels)
 
     @property
@@ -107,7 +109,7 @@ def draw_keep_bits(rate: float, num_rows: int, num_elements: int) -> list[Launch
     num_counts = num_elements // ELEMENTS_PER_COUNT
     num_words = num_counts // BITS_PER_WORD
     if num_elements % (ELEMENTS_PER_COUNT * BITS_PER_WORD):
-        raise Unavailable(f"a row's {num_elements} dropouts do not fill words of bits")
+        raise KernelsUnavailable(f"a row's {num_elements} dropouts do not fill words of bits")
     lowest = threshold(rate) << 16  # for 16 bits in the upper half of a word
     constants = {"COUNTS": num_counts, "THRESHOLD": lowest, "BLOCK": _WORDS_PER_PROGRAM}
     results, grid = (

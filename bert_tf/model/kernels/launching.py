@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bert_tf.base.compiled import compiled_file, load_library
 from bert_tf.base.tensorflow import tf, xla_operations
-from bert_tf.model.kernels.compilation import Compiled, Kernel, Unavailable, compile_kernels
+from bert_tf.model.kernels.compilation import Compiled, Kernel, KernelsUnavailable, compile_kernels
 from bert_tf.model.kernels.requirements import LAUNCHER, OLDEST_CAPABILITY
 
 # Triton's names for the types of kernels' parameters.
@@ -32,7 +32,7 @@ def compute_capability() -> tuple[int, int]:
     """Of the GPU that TensorFlow uses. Raises: Unavailable, without one."""
     for gpu in tf.config.get_visible_devices("GPU"):
         return tf.config.experimental.get_device_details(gpu)["compute_capability"]
-    raise Unavailable("there is no GPU")
+    raise KernelsUnavailable("there is no GPU")
 
 
 @functools.cache
@@ -43,7 +43,7 @@ def find_kernels(kernels: tuple[Kernel, ...]) -> list[int]:
     """
     capability = compute_capability()
     if capability < OLDEST_CAPABILITY:
-        raise Unavailable("they need compute capability 8.0 or later, not {}.{}".format(*capability))
+        raise KernelsUnavailable("they need compute capability 8.0 or later, not {}.{}".format(*capability))
     return add_kernels(compile_kernels(kernels, capability))
 
 
@@ -55,7 +55,7 @@ def add_kernels(kernels: Sequence[Compiled]) -> list[int]:
     code = launcher()
     code.load_driver.restype = ctypes.c_char_p
     if missing := code.load_driver():
-        raise Unavailable(f"the GPU's driver lacks {missing.decode()}")
+        raise KernelsUnavailable(f"the GPU's driver lacks {missing.decode()}")
     register("CUDA")
     return [
         code.add_kernel(
@@ -74,7 +74,7 @@ def launcher() -> ctypes.PyDLL:
     """The compiled launch.cpp. Raises: Unavailable."""
     code = load_library(compiled_file(LAUNCHER))
     if code is None:
-        raise Unavailable("the project's C++ is not compiled (python -m bert_tf.base.compiled)")
+        raise KernelsUnavailable("the project's C++ is not compiled (python -m bert_tf.base.compiled)")
     return code
 
 
@@ -91,7 +91,7 @@ def register(platform: str, function: int | None = None) -> None:
         library = ctypes.CDLL(str(Path(tf.__file__).with_name("libtensorflow_cc.so.2")))
         addresses = [ctypes.cast(getattr(library, name), ctypes.c_void_p) for name in (_REGISTRY, _REGISTER)]
     except (OSError, AttributeError):
-        raise Unavailable("this build of TensorFlow does not show XLA's registry of custom calls") from None
+        raise KernelsUnavailable("this build of TensorFlow does not show XLA's registry of custom calls") from None
     launcher().register_target(*addresses, TARGET.encode(), ctypes.c_void_p(function), platform.encode())
 
 

@@ -25,7 +25,7 @@ from bert_tf.records.pairs import PairSettings
 from bert_tf.records.token_file import SPLITS, TOKENS_SUFFIX, Shard
 from bert_tf.settings.preparation import PreparationOptions, command
 from bert_tf.text.basic_tokenizer import Casing
-from bert_tf.text.hugging_face import ADDED_TOKENS, TOKENIZER, HuggingFaceTokenizer, cut_alike
+from bert_tf.text.hugging_face import ADDED_TOKENS, TOKENIZER, HuggingFaceTokenizer, tokenize_alike
 from bert_tf.text.tokenizer import CasingFlags, open_tokenizer, open_vocab_file, original_vocabulary
 from bert_tf.text.vocabulary import SETTINGS, UnknownTokens
 from bert_tf.text.wordpiece import FullTokenizer
@@ -181,7 +181,7 @@ def _check_vocab(vocab_file: Path, options: PreparationOptions) -> _Vocabulary:
     tokenizer, assumption = open_vocab_file(vocab_file, _casing_flags(options), is_hugging_face=False)
     alone = open_tokenizer(vocab_file, *tokenizer.casing)
     is_google = isinstance(tokenizer, HuggingFaceTokenizer) and tokenizer.is_google_wordpiece(tokenizer.casing)
-    is_same = cut_alike(*(each.files().get(TOKENIZER) for each in (tokenizer, alone)))
+    is_same = tokenize_alike(*(each.files().get(TOKENIZER) for each in (tokenizer, alone)))
     if not is_same and not (is_google and isinstance(alone, FullTokenizer)):
         raise UserError(
             f"{vocab_file} alone cuts text otherwise than with {TOKENIZER}, {SETTINGS} or {ADDED_TOKENS} beside it; "

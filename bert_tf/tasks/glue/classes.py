@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_tf.base.errors import UserError, listed
+from bert_tf.base.errors import UserError, names_in_words
 from bert_tf.base.files import read_json_object
 from bert_tf.interchange.heads import TEXTS
 from bert_tf.interchange.hugging_face import CONFIG
@@ -18,7 +18,7 @@ from bert_tf.interchange.labels import (
     REGRESSION,
     TASK_FILE,
     TrainedTask,
-    in_trained_order,
+    labels_in_trained_order,
     no_labels,
     read_task,
 )
@@ -78,7 +78,7 @@ def _warn_of_other_task(task: TextTask, trained: TrainedTask | None) -> str:
         return ""
     if trained_task.name == task.name:
         return ""
-    other = f"{trained_task.name}, which has the same labels ({listed(task.labels)})"
+    other = f"{trained_task.name}, which has the same labels ({names_in_words(task.labels)})"
     return f"warning: {trained.file} says that these weights are for {other}, not for {task.name}"
 
 
@@ -113,7 +113,7 @@ def make_class_weights(class_weights: str, labels: Sequence[str], targets_F: np.
     weights = read_json_object(Path(class_weights), rule)
     are_numbers = all(type(value) in (int, float) and 0 < value < np.inf for value in weights.values())
     if {*weights} != {*labels} or not are_numbers:
-        contents = f"{json.dumps(weights):.500}; {rule}; the labels are {listed(labels)}"
+        contents = f"{json.dumps(weights):.500}; {rule}; the labels are {names_in_words(labels)}"
         raise UserError(f"--class_weights={class_weights} holds {contents}")
     return np.array([weights[label] for label in labels], np.float64)
 
@@ -126,7 +126,7 @@ def _reorder_labels(task: TextTask, trained: TrainedTask | None) -> TextTask | N
         return None
     if task.is_regression or (not trained.is_named and len(trained.labels) == len(task.labels)):
         return task
-    labels = in_trained_order(trained.labels, task.labels or trained.labels, task.label_names)
+    labels = labels_in_trained_order(trained.labels, task.labels or trained.labels, task.label_names)
     return dataclasses.replace(task, labels=labels) if labels else None
 
 

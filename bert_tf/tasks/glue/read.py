@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.base.command_line import parse_number
-from bert_tf.base.errors import BadRecords, UserError, listed
+from bert_tf.base.errors import BadRecords, UserError, names_in_words
 from bert_tf.base.fields import UnreadFields
 from bert_tf.tasks.glue.tasks import TextTask
 from bert_tf.tasks.records import (
@@ -129,7 +129,7 @@ def _collect(
         raise UserError("; ".join([f"{path} holds no record that can be used", *filter(None, notes)]))
     labels = values[num_texts] if len(values) > num_texts else None
     commonest = [f"{label}: {count:,}" for label, count in collections.Counter(labels).most_common(9)]
-    size = f"{len(lines):,} rows" + (f" ({listed(commonest, 8)})" if labels else "")
+    size = f"{len(lines):,} rows" + (f" ({names_in_words(commonest, 8)})" if labels else "")
     return Examples(path, tuple(values[:num_texts]), labels, lines, indices, [*notes, size])
 
 
@@ -239,7 +239,7 @@ def targets(examples: Examples, task: TextTask) -> np.ndarray:
         rule = "a number from {:g} to {:g}, with a decimal point".format(*task.range or _FLOAT32)
     else:
         values = list(map({label: number for number, label in enumerate(task.labels)}.get, labels))
-        rule = f"one of {listed(task.labels)}"
+        rule = f"one of {names_in_words(task.labels)}"
     if None in values:
         row = values.index(None)
         raise UserError(

@@ -17,7 +17,7 @@ from bert_tf.tasks.glue.metrics import describe_predictions, score
 from bert_tf.tasks.glue.read import Examples, check_variety, find_labels, read_examples, targets
 from bert_tf.tasks.glue.settings import SETTINGS, ClassifierOptions
 from bert_tf.tasks.glue.tasks import CUSTOM, TextTask, custom_task, find_files, find_task
-from bert_tf.tasks.records import about
+from bert_tf.tasks.records import notes_on_file
 from bert_tf.tasks.rows import Outputs, TextRows, make_text_rows
 from bert_tf.tasks.task import Facts
 
@@ -63,7 +63,7 @@ class GlueTask(FinetuningTask):
         )
         if use.startswith(EVAL):
             examples = examples._replace(targets_F=targets(examples, self.task))
-        return examples, about(paths[0], *examples.notes)
+        return examples, notes_on_file(paths[0], *examples.notes)
 
     def fit(self) -> str:
         """Gives the task its labels, in the order of the model's classes."""
@@ -85,7 +85,7 @@ class GlueTask(FinetuningTask):
         self.task.check_unscored()
         return note
 
-    def rows_of(self, content: Examples, *, show_progress: bool = False) -> TextRows:
+    def rows_from_content(self, content: Examples, *, show_progress: bool = False) -> TextRows:
         targets_F, length = content.targets_F, self.max_seq_length
         return make_text_rows(content.texts, targets_F, self.tokenizer, length, show_progress=show_progress)
 
@@ -100,21 +100,25 @@ class GlueTask(FinetuningTask):
             return losses.WeightedClassificationObjective(self.class_weights_C)
         return losses.RegressionObjective() if self.task.is_regression else losses.ClassificationObjective()
 
-    def fixed(self) -> Facts:
+    def fixed_settings(self) -> Facts:
         weights_C = self.class_weights_C
         rows = (
             {"quoting": self.quoting} if self.trains and self.quoting else {}
         )  # files to predict may be quoted otherwise
-        return {**super().fixed(), **rows, **({} if weights_C is None else {"class_weights": weights_C.tolist()})}
+        return {
+            **super().fixed_settings(),
+            **rows,
+            **({} if weights_C is None else {"class_weights": weights_C.tolist()}),
+        }
 
-    def meaning(self) -> Facts:
+    def output_meaning(self) -> Facts:
         task = self.task
         columns = {"text_columns": list(task.text_columns), "label_column": task.label_column} if task.is_custom else {}
         columns |= {"columns": list(task.columns)} if task.is_custom and task.columns else {}
         return {"task_name": task.name, "labels": list(task.labels), "is_regression": task.is_regression, **columns}
 
-    def recorded(self) -> Facts:
-        return {name: value for name, value in super().recorded().items() if name != "task"}
+    def recorded_settings(self) -> Facts:
+        return {name: value for name, value in super().recorded_settings().items() if name != "task"}
 
     def export_settings(self) -> Facts:
         return {**super().export_settings(), "task": "classification"}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_tf.base.command_line import suggestion
-from bert_tf.base.errors import UserError, listed
+from bert_tf.base.errors import UserError, names_in_words
 from bert_tf.base.files import check_file
 from bert_tf.base.registration import load
 from bert_tf.tasks.finetuning import EVAL, PREDICT, TRAIN
@@ -40,7 +40,7 @@ class TextTask:
     may_be_quoted: bool = False  # whether a .tsv may be quoted, as its content shows; else quotation marks are text
     parts: tuple[str, ...] = ("",)  # the files to score and to predict are in these parts
     other_files: Mapping[str, str] = dataclasses.field(default_factory=dict)  # by use: another file name
-    made_by: str = "download"  # the action of bertPrep.py that makes the files
+    preparing_action: str = "download"  # the action of bertPrep.py that makes the files
 
     @property
     def num_classes(self) -> int:
@@ -62,7 +62,7 @@ class TextTask:
         """Raises `UserError` if `no_score_for` holds a label that is not the task's, or all of them."""
         if self.no_score_for and not {*self.no_score_for} < {*self.labels}:
             unscored = ",".join(self.no_score_for)
-            raise UserError(f"--no_score_for={unscored}: must be some labels, not all: {listed(self.labels)}")
+            raise UserError(f"--no_score_for={unscored}: must be some labels, not all: {names_in_words(self.labels)}")
 
 
 def _glue(name: str, texts: tuple[str, ...], label: str, labels: str, metrics: str, **more: Any) -> TextTask:
@@ -168,7 +168,7 @@ def find_files(task: TextTask, use: str, data_dir: str | None, file: str | None)
     for use_and_part, names in task.file_names(use).items():
         files[use_and_part] = [path for name in names if (path := Path(data_dir) / name).is_file()][:1]
         if not files[use_and_part]:
-            command = f", or make it with data/bertPrep.py --action {task.made_by} --dataset {task.name}"
+            command = f", or make it with data/bertPrep.py --action {task.preparing_action} --dataset {task.name}"
             remedy = f"name a file with {flag}, another folder{'' if task.is_custom else command}"
             raise UserError(f"--data_dir={data_dir} has no {' or '.join(names)}; {remedy}")
     return files

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from bert_tf.base.errors import UserError
-from bert_tf.batches.instance_set import OTHER_IDS, InstanceSet
+from bert_tf.batches.instance_set import OTHER_TOKENIZATION, InstanceSet
 from bert_tf.batches.packing import predictions_per_row
 from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
 from bert_tf.memory.plan import Workload
-from bert_tf.settings.declaration import pick
+from bert_tf.settings.declaration import pick_settings
 from bert_tf.settings.programs import PretrainingOptions
 from bert_tf.settings.training import BatchSplit, PretrainingConfig, check_unpacked
 from bert_tf.tasks.pretraining.settings import SETTINGS
@@ -84,7 +84,7 @@ class PretrainingTask(Task):
         from bert_tf.batches.data_sets import open_instances
         from bert_tf.batches.masking import MaskingRules
 
-        rules = pick(MaskingRules, options, max_predictions_per_seq=config.max_predictions_per_seq)
+        rules = pick_settings(MaskingRules, options, max_predictions_per_seq=config.max_predictions_per_seq)
         sets: dict[str, InstanceSet] = {}
         for flag in ("input_files", "eval_files"):
             if patterns := getattr(options, flag):
@@ -99,7 +99,7 @@ class PretrainingTask(Task):
         if self.tokenizer_files and held_out_files not in ([], [{}], [self.tokenizer_files]):
             folders = [instances.folder for instances in sets.values()]
             raise UserError(
-                f"the data of --eval_files ({folders[1]}) {OTHER_IDS} those of --input_files ({folders[0]}); "
+                f"the data of --eval_files ({folders[1]}) {OTHER_TOKENIZATION} those of --input_files ({folders[0]}); "
                 "use the same for both"
             )
 
@@ -153,7 +153,7 @@ class PretrainingTask(Task):
             batches=lambda first: training_batches(
                 data, order, split, first_batch=first, vocab_size=vocab_size, packing=config.packing
             ),
-            name_records=lambda number: data.name(order.ranges(number * global_size, global_size)),
+            name_records=lambda number: data.name_ranges(order.ranges(number * global_size, global_size)),
             initialise=lambda telemetry: initialise_from(
                 find_weights(start) if start else None,
                 model,
@@ -165,7 +165,7 @@ class PretrainingTask(Task):
             companions=self.model_files,
             facts={"data": data.facts(), "evaluation_data": evaluation, "tokenizer": self._tokenizer_facts()},
             warnings=[_PACKS_NOTHING] if config.packing and config.num_accumulation_steps == 1 else [],
-            watch=LossWatch(self.make_objective().untrained_loss(vocab_size), config.warmup_steps),
+            loss_watch=LossWatch(self.make_objective().untrained_loss(vocab_size), config.warmup_steps),
         )
 
     def _tokenizer_facts(self) -> Facts:

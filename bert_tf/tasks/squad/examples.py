@@ -202,17 +202,17 @@ def _questions(content: Any, path: str, unread: UnreadFields) -> Iterator[tuple[
     """All questions of a file, each with its location in the file, for messages."""
     articles = _field(content, "data", list, path)
     unread.add(content, _KNOWN_FIELDS)
-    for a, article in enumerate(articles):
-        paragraphs = _field(article, "paragraphs", list, f"{path}: data[{a}]")
+    for article_number, article in enumerate(articles):
+        paragraphs = _field(article, "paragraphs", list, f"{path}: data[{article_number}]")
         unread.add(article, _KNOWN_FIELDS)
-        for p, item in enumerate(paragraphs):
-            location = f"{path}: data[{a}].paragraphs[{p}]"
+        for paragraph_number, item in enumerate(paragraphs):
+            location = f"{path}: data[{article_number}].paragraphs[{paragraph_number}]"
             context = _field(item, "context", str, location)
             unread.add(item, _KNOWN_FIELDS)
             if not _WORD.search(context):
                 raise UserError(f"{location}: field 'context' is empty; a question needs a text to be answered from")
-            for q, question in enumerate(_field(item, "qas", list, location)):
-                question_location = f"{location}.qas[{q}]"
+            for question_number, question in enumerate(_field(item, "qas", list, location)):
+                question_location = f"{location}.qas[{question_number}]"
                 question_id = str(_field(question, "id", (str, int), question_location))
                 text = _field(question, "question", str, question_location)
                 answers = _answers(question, question_location)

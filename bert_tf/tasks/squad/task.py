@@ -12,11 +12,11 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.fields import UnreadFields
 from bert_tf.base.files import check_file, decoded_lines
 from bert_tf.interchange.heads import SPANS
-from bert_tf.settings.declaration import pick, settings_of
+from bert_tf.settings.declaration import pick_settings, settings_of
 from bert_tf.settings.training import FinetuningConfig
 from bert_tf.tasks.finetuning import EVAL, TRAIN, Ask, Conclusion, FinetuningTask, files_of_mode
 from bert_tf.tasks.prompt import typed_lines
-from bert_tf.tasks.records import about
+from bert_tf.tasks.records import notes_on_file
 from bert_tf.tasks.rows import Outputs
 from bert_tf.tasks.squad.decode import decode
 from bert_tf.tasks.squad.examples import NAME_A_FILE, Example, read_examples, require_answers, sound_answers
@@ -53,7 +53,7 @@ class SquadTask(FinetuningTask):
             check_file(Path(context_file), "name a text file with --context_file")
             context = "".join(line for _, line in decoded_lines(Path(context_file)))
             _check_text(context, f"--context_file={context_file}")
-        features, decoding = pick(FeatureSettings, options), pick(DecodeSettings, options)
+        features, decoding = pick_settings(FeatureSettings, options), pick_settings(DecodeSettings, options)
         return cls(files, features, decoding, wants_scores=options.eval, context=context)
 
     def read(self, use: str, paths: Sequence[Path]) -> tuple[Sequence[Example], str]:
@@ -74,7 +74,7 @@ class SquadTask(FinetuningTask):
         """The questions, and a line about fields that are not read, or ""."""
         unread = UnreadFields()
         examples = read_examples(path, version_2_with_negative=self.decoding.version_2_with_negative, unread=unread)
-        return examples, about(path, unread.describe())
+        return examples, notes_on_file(path, unread.describe())
 
     def make_rows(self, use: str, run: Run) -> Windows:
         """The windows, from the run folder's cache if it has them."""
@@ -94,20 +94,20 @@ class SquadTask(FinetuningTask):
         allows_none = self.decoding.version_2_with_negative
         return self.cached(run, Windows, make, path, self.features, allows_none, is_training)
 
-    def remark(self, use: str, rows: Windows) -> str:
+    def remark_on_rows(self, use: str, rows: Windows) -> str:
         limit = self.decoding.max_answer_length
         number = count_unreachable(self.contents[use], rows, limit)
         unreachable = f"{number:,} question(s) have only answers of more tokens than --max_answer_length={limit}"
         return f"{unreachable}, so they cannot be answered rightly; a larger number reaches them" if number else ""
 
-    def rows_of(self, content: Sequence[Example], *, show_progress: bool = False) -> Windows:
+    def rows_from_content(self, content: Sequence[Example], *, show_progress: bool = False) -> Windows:
         return make_windows(content, self.tokenizer, self.features, is_training=False, show_progress=show_progress)
 
-    def fixed(self) -> Facts:
+    def fixed_settings(self) -> Facts:
         return {**dataclasses.asdict(self.features), "version_2_with_negative": self.decoding.version_2_with_negative}
 
-    def recorded(self) -> Facts:
-        values = super().recorded()
+    def recorded_settings(self) -> Facts:
+        values = super().recorded_settings()
         del values["context"]
         return {**values, **dataclasses.asdict(values.pop("features")), **dataclasses.asdict(values.pop("decoding"))}
 

@@ -65,7 +65,7 @@ def test_a_comment_with_as_many_columns_as_a_token_is_none(tmp_path, between, co
     text = f"{comment}\n" + columns(between=between).replace("\n\n", f"\n\n{comment}\n")
     sentences = read(tmp_path, text)
     assert content(sentences) == EXPECTED
-    assert f": {len(EXPECTED)} line(s) that begin with # are comments, the first is 1\n" in sentences.about
+    assert f": {len(EXPECTED)} line(s) that begin with # are comments, the first is 1\n" in sentences.notes
 
 
 def test_bmes_is_iobes_with_another_letter(tmp_path):
@@ -93,7 +93,7 @@ def test_json_lines(tmp_path, field, tags_of):
 
 def test_fields_with_text_that_are_not_read_are_named(tmp_path):
     text = '{"tokens": ["a"], "tags": ["O"], "tag": ["B-X"]}\n{"tokens": ["b"], "tags": ["B-X"], "id": "7"}'
-    about = read(tmp_path, text, "train.jsonl").about
+    about = read(tmp_path, text, "train.jsonl").notes
     assert about.startswith(f"{tmp_path / 'train.jsonl'}: fields with text that are not read: 'tag' (1)\n")
 
 
@@ -144,7 +144,7 @@ def test_a_fault_is_refused_with_its_line_or_left_out_and_named(tmp_path, name, 
     sentence = f'\n{{"tokens": ["z"]{labels}}}' if name == "a.jsonl" else "\nz\tI-X\n"
     kept = read(tmp_path, text + sentence, name, max_bad_records=1, **options)
     assert kept.tokens[-1] == ["z"]
-    assert kept.about.startswith(f"{path}: 1 sentence(s) left out: line ")
+    assert kept.notes.startswith(f"{path}: 1 sentence(s) left out: line ")
 
 
 # The outer labels and, last, those within them.
@@ -168,5 +168,5 @@ def test_what_no_line_can_mend(tmp_path, text, message):
 
 def test_a_line_says_what_was_found(tmp_path):
     broken = "IOB2 (10 entities, 1 of them not by its rules, read as conlleval does)"
-    about = read(tmp_path, columns() + "\na\tO\nb\tI-T\n").about
+    about = read(tmp_path, columns() + "\na\tO\nb\tI-T\n").notes
     assert about == f"{tmp_path / 'train.tsv'}: 5 sentences, 27 tokens, labels by {broken}"

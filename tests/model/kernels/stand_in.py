@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from bert_tf.model.kernels import launching
-from bert_tf.model.kernels.compilation import Kernel, Unavailable
+from bert_tf.model.kernels.compilation import Kernel, KernelsUnavailable
 from tests.model.kernels.interpreted import launch
 
 # On a CPU, XLA passes results apart from inputs, and a single one not in an array.
@@ -121,7 +121,7 @@ def in_place_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
     global _current
     try:
         launching.register("Host", ctypes.cast(_target, ctypes.c_void_p).value)
-    except Unavailable as reason:
+    except KernelsUnavailable as reason:
         pytest.skip(str(reason))
     _current = StandIn()
     monkeypatch.setattr(launching, "compute_capability", lambda: (9, 0))

@@ -16,7 +16,7 @@ from unittest import mock
 import pytest
 
 from bert_tf.model.kernels import compilation
-from bert_tf.model.kernels.compilation import Kernel, Unavailable, compile_kernels
+from bert_tf.model.kernels.compilation import Kernel, KernelsUnavailable, compile_kernels
 
 if importlib.util.find_spec("triton") is None:  # nor imported: it is for other processes
     pytest.skip("Triton, which compiles the kernels, is not installed", allow_module_level=True)
@@ -107,7 +107,7 @@ def test_a_full_disk_and_a_noisy_python_that_is_told_to_interpret(tmp_path, star
 
 def unavailable(*kernels: Kernel) -> str:
     """The line that says why there are none."""
-    with pytest.raises(Unavailable) as caught:
+    with pytest.raises(KernelsUnavailable) as caught:
         compile_kernels(kernels or [KERNEL], A100)
     line = str(caught.value)
     assert line and "\n" not in line and "Traceback" not in line and len(line) < 400

@@ -58,7 +58,7 @@ def gradients(backend, length, packed, num_updates):
     step, found = make_step(backend, length), []
     features, num_micro_batches = features_of(length, packed)
     for number in range(num_updates):
-        sums = step.sum_gradients(step.agree(features, number, num_micro_batches=num_micro_batches))
+        sums = step.sum_gradients(step.agree_on_update(features, number, num_micro_batches=num_micro_batches))
         scale = step._loss_scale.scale.numpy()
         arrays = [gradient.numpy() / scale for gradient in step._unpack(sums.gradients, tf.float32)]
         found.append({variable.name: array for variable, array in zip(step.variables, arrays)})

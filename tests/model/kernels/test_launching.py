@@ -9,7 +9,7 @@ import pytest
 
 from bert_tf.base.tensorflow import tf
 from bert_tf.model.kernels import launching
-from bert_tf.model.kernels.compilation import Unavailable
+from bert_tf.model.kernels.compilation import KernelsUnavailable
 from bert_tf.model.kernels.requirements import LAUNCHER
 from tests.compiled import compile_for_test
 from tests.processes import answer
@@ -117,7 +117,7 @@ def test_a_wrong_call_is_an_error_of_the_compiled_program(monkeypatch):
     monkeypatch.setattr(launching, "TARGET", "bert_tf_kernel_on_a_cpu")
     try:
         launching.register.__wrapped__("Host")
-    except Unavailable as reason:
+    except KernelsUnavailable as reason:
         pytest.skip(str(reason))
     run = tf.function(lambda x: launching.call(10**6, (1, 1, 1), [x], [([4], tf.float32)]), jit_compile=True)
     with pytest.raises(tf.errors.OpError, match="unknown kernel"):
@@ -126,8 +126,10 @@ def test_a_wrong_call_is_an_error_of_the_compiled_program(monkeypatch):
 
 def test_without_a_gpu_or_the_compiled_code(monkeypatch):
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [])
-    with pytest.raises(Unavailable, match="^there is no GPU$"):
+    with pytest.raises(KernelsUnavailable, match="^there is no GPU$"):
         launching.compute_capability()
     monkeypatch.setattr(launching, "load_library", lambda _: None)
-    with pytest.raises(Unavailable, match=r"^the project's C\+\+ is not compiled \(python -m bert_tf.base.compiled\)$"):
+    with pytest.raises(
+        KernelsUnavailable, match=r"^the project's C\+\+ is not compiled \(python -m bert_tf.base.compiled\)$"
+    ):
         launching.launcher.__wrapped__()
