@@ -37,7 +37,7 @@ from bert_tf.programs import prepare as bertPrep
 NEEDS = "nothing"
 ROUNDS, CORES = 1, 0
 # Small, so that even a small corpus can be killed between two checkpoints.
-CHECKPOINT_BYTES, BATCH_CHARACTERS, HELD_BYTES = 100_000, 20_000, 300_000
+CHECKPOINT_BYTES, BATCH_CHARACTERS, BUFFER_BYTES = 100_000, 20_000, 300_000
 STAGES: dict[str, tuple[str, ...]] = {
     "download": (),
     "text_formatting": (),
@@ -57,7 +57,7 @@ SECS_TO_DIE = 20
 def prepare(arguments: list[str]) -> None:
     """Runs bertPrep.py with small checkpoints and pieces; this is what is killed."""
     formatting.CHECKPOINT_BYTES, documents.BATCH_CHARACTERS = CHECKPOINT_BYTES, BATCH_CHARACTERS
-    sharding.HELD_BYTES = HELD_BYTES
+    sharding.BUFFER_BYTES = BUFFER_BYTES
     bertPrep.main(arguments)
 
 

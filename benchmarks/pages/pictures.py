@@ -152,7 +152,7 @@ def draw_curve(axes: Any, folders: Sequence[str]) -> None:
             logged, labels = run.series(name), [None, None] if start else ["training text", "held-out text"]
             panel.plot([start + x for x, _ in logged], [y for _, y in logged], color=BLUE, linewidth=0.6)
             panel.plot(*zip(*((start + x, y) for x, y in smoothed(logged))), color=BLUE, linewidth=2, label=labels[0])
-            panel.plot(start + run.last_update, run.last(held_out), "o", color=ORANGE, label=labels[1])
+            panel.plot(start + run.last_update, run.last_value(held_out), "o", color=ORANGE, label=labels[1])
             panel.axvline(start, color=GREY, linestyle=":", linewidth=1)
             text = f" {run.label}, length {run.setting('max_seq_length')}"
             alignment = {"xycoords": ("data", "axes fraction"), "va": "bottom"}

@@ -175,19 +175,19 @@ class BadRecords:
       file: what the error names before the fault; "" if the faults name their files.
 
     Attributes:
-      num: how many have been left out.
+      num_left_out: how many have been left out.
       faults: what is wrong with the first ones.
     """
 
     def __init__(self, limit: int, kind: str, file: str = ""):
         self._limit, self._kind, self._file = limit, kind, file
-        self.num, self.faults = 0, list[str]()
+        self.num_left_out, self.faults = 0, list[str]()
 
     def add(self, fault: str) -> None:
         """Counts a record with this fault. Raises: UserError, with the `fault`, if there are now too many."""
-        self.num += 1
-        self.faults += [fault] if self.num <= _MAX_KEPT else []
-        if self.num > self._limit:
+        self.num_left_out += 1
+        self.faults += [fault] if self.num_left_out <= _MAX_KEPT else []
+        if self.num_left_out > self._limit:
             too_many = f"more than {self._limit:,} bad {self._kind}s, now " if self._limit else ""
             where = f"{self._file}, " if self._file else ""
             remedy = f"leave up to N such {self._kind}s out with --max_bad_records=N"
@@ -195,7 +195,7 @@ class BadRecords:
 
     def describe(self) -> str:
         """How many were left out, and what is wrong with the first ones; "" if none was."""
-        if not self.num:
+        if not self.num_left_out:
             return ""
-        faults = "; ".join(self.faults[:_MAX_SHOWN]) + ("; ..." if self.num > _MAX_SHOWN else "")
-        return f"{self.num:,} {self._kind}(s) left out: {faults}"
+        faults = "; ".join(self.faults[:_MAX_SHOWN]) + ("; ..." if self.num_left_out > _MAX_SHOWN else "")
+        return f"{self.num_left_out:,} {self._kind}(s) left out: {faults}"

@@ -12,6 +12,6 @@ def load(name: str) -> Any:
     return getattr(importlib.import_module(module), name_in_module)
 
 
-def deferred(name: str) -> Callable[..., Any]:
+def deferred_function(name: str) -> Callable[..., Any]:
     """A function that, when called, imports the function ``module:name`` and calls it."""
     return lambda *arguments: load(name)(*arguments)

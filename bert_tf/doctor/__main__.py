@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from bert_tf.base.command_line import CommandParser
 from bert_tf.base.errors import exit_on_user_error
 from bert_tf.doctor import machine, software
-from bert_tf.doctor.findings import PROBLEM, WARNING, Findings, whole
+from bert_tf.doctor.findings import PROBLEM, WARNING, Findings, with_error_as_finding
 from bert_tf.settings.declaration import from_variables
 from bert_tf.settings.programs import LaunchVariables
 
@@ -41,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
     from_variables(os.environ, LaunchVariables)  # refuses what the launchers would refuse
     counts: collections.Counter[str] = collections.Counter()
     for subject, findings in _examinations():
-        for finding in whole(findings):
+        for finding in with_error_as_finding(findings):
             counts[finding.state] += 1
             print(f"{finding.state:<7}  {subject}: {finding.message}", flush=True)
     print(f"{counts[PROBLEM]} problem(s), {counts[WARNING]} warning(s)")

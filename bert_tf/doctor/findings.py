@@ -45,7 +45,7 @@ def problems(check: Callable[..., object], *arguments: Any) -> list[Finding]:
     return []
 
 
-def whole(findings: Findings) -> Findings:
+def with_error_as_finding(findings: Findings) -> Findings:
     """The findings of an examination; an error that is the user's to mend becomes the last finding."""
     try:
         yield from findings

@@ -87,7 +87,7 @@ class Folder(NamedTuple):
     variable: str  # the variable that names another folder
 
     @property
-    def existing(self) -> Path:
+    def existing_folder(self) -> Path:
         """The folder, or the closest one above it that exists."""
         return next(folder for folder in (self.path, *self.path.parents) if folder.exists())
 
@@ -103,7 +103,7 @@ def examine_file_system(folder: Folder) -> Findings:
     """Examines whether files below the folder can be written, replaced by a rename, and locked."""
     check_folder(folder.path, f"{folder.variable}={folder.path}")
     try:
-        with tempfile.TemporaryDirectory(prefix=".doctor-", dir=folder.existing) as scratch:
+        with tempfile.TemporaryDirectory(prefix=".doctor-", dir=folder.existing_folder) as scratch:
             for _ in range(2):  # the second time replaces the first
                 with atomic_folder(Path(scratch) / "folder"):
                     pass
@@ -140,6 +140,6 @@ def examine_room_for_results(folder: Folder) -> Findings:
 
 def _judge_room(folder: Folder, num_bytes: int, needs: str) -> Finding:
     """Whether there is room for `num_bytes`; a problem only below 1 GB, with which small models still work."""
-    free = shutil.disk_usage(folder.existing).free
+    free = shutil.disk_usage(folder.existing_folder).free
     fact, remedy = f"{free / GB:.1f} GB free at {folder.path}; {needs}", f"{folder.variable}= names another disk"
     return judge(free >= num_bytes, fact, remedy, WARNING if free >= GB else PROBLEM)

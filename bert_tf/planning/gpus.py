@@ -84,9 +84,9 @@ class Gpu:
         return LAMB_BYTES * work.num_parameters / (MEMORY_SHARE * self.bandwidth) + launches * LAUNCH_SECS
 
 
-KNOWN = {name: (kind.tflops, card) for kind in GPUS for name, card in kind.cards.items()}
+KNOWN_CARDS = {name: (kind.tflops, card) for kind in GPUS for name, card in kind.cards.items()}
 # The range of rates, memory sizes and prices; beyond it sums may become infinite.
-SENSIBLE = Setting("", "float", None, at_least=1e-3, at_most=1e6)
+SENSIBLE_RANGE = Setting("", "float", None, at_least=1e-3, at_most=1e6)
 _FIELDS = "TFLOPS,FP32_TFLOPS,MEMORY_GIB,MEMORY_GB_PER_SEC,LINK_GB_PER_SEC"
 
 
@@ -108,21 +108,21 @@ def recognise(device_name: str, memory: float, precision: str) -> Gpu | None:
 
 
 def find_gpu(text: str, precision: str) -> Gpu:
-    """The GPU that `text` describes: by its name in `KNOWN`, or by five numbers of its data sheet.
+    """The GPU that `text` describes: by its name in `KNOWN_CARDS`, or by five numbers of its data sheet.
 
     Raises:
       UserError: `text` is neither, or the GPU does not have the precision.
     """
-    if text.lower() in KNOWN:
-        peaks, card = KNOWN[text.lower()]
+    if text.lower() in KNOWN_CARDS:
+        peaks, card = KNOWN_CARDS[text.lower()]
         if precision not in peaks:
             raise UserError(f"--precision={precision}: {text} has no such arithmetic; choose fp16 or fp32")
         return _make_gpu(precision, peaks, card)
     try:
-        tflops, fp32, memory, bandwidth, link = map(SENSIBLE.parse, text.split(","))
+        tflops, fp32, memory, bandwidth, link = map(SENSIBLE_RANGE.parse, text.split(","))
     except ValueError:
         raise UserError(
-            f"--gpu={text}: must be one of {', '.join(KNOWN)}, or five numbers of the data sheet, each "
-            f"{SENSIBLE.rule}: {_FIELDS} (65,8.1,16,320,12 is a T4 in fp16)"
+            f"--gpu={text}: must be one of {', '.join(KNOWN_CARDS)}, or five numbers of the data sheet, each "
+            f"{SENSIBLE_RANGE.rule}: {_FIELDS} (65,8.1,16,320,12 is a T4 in fp16)"
         ) from None
     return Gpu(precision, tflops, fp32, memory * GIB, bandwidth * 1e9, link * 1e9, precision == "bf16")

@@ -14,7 +14,7 @@ from typing import Any, Callable
 from bert_tf.base.command_line import CommandParser
 from bert_tf.base.errors import exit_on_user_error
 from bert_tf.bert_config import PRESETS
-from bert_tf.planning.gpus import KNOWN, SENSIBLE, find_gpu
+from bert_tf.planning.gpus import KNOWN_CARDS, SENSIBLE_RANGE, find_gpu
 from bert_tf.planning.recipe_time import Cluster, PhaseTime, RecipeTime, plan_recipe
 from bert_tf.run.gpus import flops_per_row
 from bert_tf.settings.declaration import Setting, argument_type
@@ -39,16 +39,16 @@ def _parser() -> CommandParser:
     size = Setting("", "int", None, at_least=1, at_most=MAX_GLOBAL_BATCH)
     pair: dict[str, Any] = dict(default=(None, None), metavar="N1,N2")
     network = "of a node, all its network cards; %(default)s"
-    parser.add_argument("--gpu", required=True, help=f"{', '.join(KNOWN)}, or five numbers of a data sheet")
+    parser.add_argument("--gpu", required=True, help=f"{', '.join(KNOWN_CARDS)}, or five numbers of a data sheet")
     parser.add_argument("--nodes", type=ranks, default=1)
     parser.add_argument("--gpus_per_node", type=ranks, default=8)
-    parser.add_argument("--network_gbit", type=argument_type(SENSIBLE), default=100.0, help=network)
+    parser.add_argument("--network_gbit", type=argument_type(SENSIBLE_RANGE), default=100.0, help=network)
     parser.add_argument("--precision", choices=PRECISIONS, default="fp16")
     parser.add_argument("--model", choices=list(PRESETS), default="large")
     parser.add_argument("--micro_batch", type=_pair(size), help="default: what fits", **pair)
     parser.add_argument("--global_batch", type=_pair(size), help="default: the recipe's", **pair)
-    parser.add_argument("--measured_seqs_per_sec", type=_pair(SENSIBLE), help="of one GPU, if measured", **pair)
-    parser.add_argument("--price_per_gpu_hour", type=argument_type(SENSIBLE))
+    parser.add_argument("--measured_seqs_per_sec", type=_pair(SENSIBLE_RANGE), help="of one GPU, if measured", **pair)
+    parser.add_argument("--price_per_gpu_hour", type=argument_type(SENSIBLE_RANGE))
     return parser
 
 

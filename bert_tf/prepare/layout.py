@@ -38,7 +38,7 @@ class Layout:
         return self.formatted_file(corpus).with_suffix(".manifest.json")
 
 
-def task_pool_of(options: PreparationOptions, layout: Layout) -> TaskPool:
+def make_task_pool(options: PreparationOptions, layout: Layout) -> TaskPool:
     if options.dask_scheduler is None:
         return ProcessPool(options.n_processes or 1)
     # Imported here, because it needs a package that is installed only by users of Dask.

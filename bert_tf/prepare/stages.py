@@ -18,8 +18,16 @@ from bert_tf.base.files import check_folder
 from bert_tf.prepare.corpora import formatting, registry, sample
 from bert_tf.prepare.fetching import download
 from bert_tf.prepare.instances import creating, vocabulary
-from bert_tf.prepare.layout import Layout, task_pool_of
-from bert_tf.prepare.running.stage import Made, Prepared, Stage, has_begun, manifests_in, read_stage, run_stage
+from bert_tf.prepare.layout import Layout, make_task_pool
+from bert_tf.prepare.running.stage import (
+    PreparedStage,
+    Stage,
+    StageResult,
+    has_begun,
+    manifests_in,
+    read_stage,
+    run_stage,
+)
 from bert_tf.prepare.sharding import sharding
 from bert_tf.records.manifest import MANIFEST_NAME, FileEntry, Manifest, describe_input, read_manifest
 from bert_tf.settings.preparation import PreparationOptions, command
@@ -43,7 +51,7 @@ def run_text_formatting(options: PreparationOptions, layout: Layout) -> None:
     if make_tables := registry.dataset_named(dataset).make_tables:
         make_tables(options, layout.root)
         return
-    parts = registry.corpora_of(dataset)
+    parts = registry.require_corpora(dataset)
     if len(parts) > 1:
         raise UserError(
             f"dataset={dataset} consists of other datasets: format each of {', '.join(parts)}, then run sharding"
@@ -55,11 +63,11 @@ def run_text_formatting(options: PreparationOptions, layout: Layout) -> None:
     output = layout.formatted_file(dataset)
     stage = Stage("text_formatting", dataset, layout.formatted_manifest(dataset), corpus.arguments, inputs)
 
-    def write(stage: Stage) -> Made:
+    def write(stage: Stage) -> StageResult:
         writer = formatting.Writer(
             stage, output, keep_duplicates=options.keep_duplicates, max_bad_records=options.max_bad_records
         )
-        return formatting.format_corpus(writer, corpus, task_pool_of(options, layout))
+        return formatting.format_corpus(writer, corpus, make_task_pool(options, layout))
 
     run_stage(stage, "formatted", output, write)
 
@@ -73,7 +81,7 @@ class _FormattedCorpus(NamedTuple):
 def _formatted_corpora(dataset: str, layout: Layout) -> list[_FormattedCorpus]:
     """The formatted corpora of a dataset. Raises: UserError where one is missing or was changed."""
     formatted = []
-    for corpus in registry.corpora_of(dataset):
+    for corpus in registry.require_corpora(dataset):
         path, format_again = layout.formatted_file(corpus), command("text_formatting", corpus)
         if not path.is_file():
             remedy = f"run {format_again} first"
@@ -111,12 +119,12 @@ def run_sharding(options: PreparationOptions, layout: Layout) -> None:
     inputs, paths = [corpus.entry for corpus in corpora], [corpus.path for corpus in corpora]
     stage = Stage("sharding", dataset, layout.sharded / dataset / MANIFEST_NAME, settings._asdict(), inputs)
 
-    def write(stage: Stage) -> Made:
-        return sharding.shard_corpus(stage, dataset, paths, settings, task_pool_of(options, layout))
+    def write(stage: Stage) -> StageResult:
+        return sharding.shard_corpus(stage, dataset, paths, settings, make_task_pool(options, layout))
 
     if run_stage(stage, "sharded", stage.folder, write):
         training = [stage.folder / name for name in stage.finished if name.startswith("training/")]
-        for warning in sharding.judge_ends(sharding.sample_sentences(training)):
+        for warning in sharding.long_sentence_warnings(sharding.sample_sentences(training)):
             print(f"warning: {warning}", file=sys.stderr, flush=True)
 
 
@@ -134,7 +142,7 @@ def run_create_vocab(options: PreparationOptions, layout: Layout) -> None:
             f"vocab_file={output} exists and was not made by --action=create_vocab: name another "
             "file, or use this one as it is"
         )
-    casing, vocab_size = creating.casing_of(options), options.vocab_size
+    casing, vocab_size = creating.requested_casing(options), options.vocab_size
     arguments = {"vocab_size": vocab_size, **casing.flags()}
     stage = Stage("create_vocab", options.dataset, manifest_path, arguments, [corpus.entry for corpus in corpora])
     paths = [corpus.path for corpus in corpora]
@@ -166,9 +174,9 @@ STAGES = {name: stage.run for name, stage in _DECLARATIONS.items()}
 FROM_TOKEN_FILES = {"create_pairs": creating.create_pairs, "export_tfrecord": creating.export_tfrecord}
 
 
-def find_prepared(layout: Layout, dataset: str = "") -> list[Prepared]:
+def find_prepared(layout: Layout, dataset: str = "") -> list[PreparedStage]:
     """What the stages have made of a dataset and its corpora (default: of all datasets), in the order of the stages."""
-    parts = registry.parts_of(dataset)
+    parts = registry.find_corpora(dataset)
     begun = [
         prepared
         for name, stage in _DECLARATIONS.items()
@@ -177,7 +185,7 @@ def find_prepared(layout: Layout, dataset: str = "") -> list[Prepared]:
         if (prepared := read_stage(path, name))
     ]
 
-    def is_chosen(prepared: Prepared) -> bool:
+    def is_chosen(prepared: PreparedStage) -> bool:
         is_per_corpus = _DECLARATIONS[prepared.stage].is_per_corpus
         return dataset in ("", prepared.dataset) or (is_per_corpus and prepared.dataset in parts)
 

@@ -28,7 +28,7 @@ from bert_tf.base.command_line import expand_home, suggestion
 from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.base.files import check_folder, checkout, split_paths
 from bert_tf.base.machine.hardware import count_cores
-from bert_tf.base.registration import deferred
+from bert_tf.base.registration import deferred_function
 from bert_tf.prepare import stages
 from bert_tf.prepare.checking import status, verification
 from bert_tf.prepare.corpora import registry
@@ -42,11 +42,11 @@ ACTIONS = {
     **stages.FROM_TOKEN_FILES,
     "status": status.run_status,
     "verify": verification.run_verify,
-    "inspect": deferred("bert_tf.contrib.inspection.inspection:run_inspect"),
+    "inspect": deferred_function("bert_tf.contrib.inspection.inspection:run_inspect"),
 }
 DATASETS = (*registry.DATASETS, "wikicorpus_<code>", "all")
 # Without --dataset these actions read all datasets.
-OF_ALL_DATASETS = ("status", "verify")
+ACTIONS_ON_ALL_DATASETS = ("status", "verify")
 _ALWAYS_READ = ("action", "dataset")
 
 
@@ -81,13 +81,13 @@ def parse(arguments: Sequence[str]) -> PreparationOptions:
     # Checked here and not by argparse, which would report this instead of a mistyped option.
     if not options.action:
         raise UserError(f"--action is missing: one of {', '.join(ACTIONS)}; see --help")
-    if not options.dataset and options.action not in OF_ALL_DATASETS:
+    if not options.dataset and options.action not in ACTIONS_ON_ALL_DATASETS:
         raise UserError(f"--action={options.action} needs --dataset; see --help")
     if options.dataset == "all" and options.action != "download":
         raise UserError(f"--dataset=all is for --action=download, not for {options.action}; see --help")
     is_formatted = options.action == "text_formatting" and registry.dataset_named(options.dataset).is_formatted
     if options.dataset and options.action in stages.STAGES and options.action != "download" and not is_formatted:
-        registry.corpora_of(options.dataset)  # refuses datasets that are not for pre-training
+        registry.require_corpora(options.dataset)  # refuses datasets that are not for pre-training
     _refuse_unused(list(given), options)
     return options
 

@@ -53,7 +53,7 @@ def usual_settings(path: Path) -> PairSettings:
     return PairSettings.for_length(int(length), path.suffix == SEGMENTS_SUFFIX)
 
 
-def drawn_kinds(folder: Path) -> list[PairSettings]:
+def drawn_pair_settings(folder: Path) -> list[PairSettings]:
     """The usual settings of all pairs, then of all single segments, that the splits below `folder` have."""
     paths = (path for path in folder.glob("*/*.tokens.*") if path.suffix in SUFFIXES)
     # Files with other names are someone's copies, which are never read.

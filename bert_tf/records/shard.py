@@ -28,7 +28,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file
 from bert_tf.records.raw_file import RawFile
 from bert_tf.records.schema import LARGEST_INTEGER, ExampleReader, Features, RecordSchema, encode_examples
-from bert_tf.records.tfrecord import FRAMING_BYTES, HOW_TO_MEND, Record, TFRecordFile, frame
+from bert_tf.records.tfrecord import FRAMING_BYTES, REMEDY, Record, TFRecordFile, frame
 
 INDEX_SUFFIX = ".index"
 
@@ -132,7 +132,7 @@ def load_index(path: Path) -> RecordIndex:
 def _scan(file: TFRecordFile) -> tuple[np.ndarray, np.ndarray]:
     """Offsets (uint64 [N + 1]) and lengths (uint16 [N]), from one pass over the file."""
     offsets, lengths = array.array("Q", [0]), array.array("H")
-    for record in file.walk():
+    for record in file.verified_records():
         example = read_example(file, record)
         _check_values(file, record, example)
         lengths.append(int(example["input_mask"].sum()))
@@ -193,7 +193,7 @@ def describe(path: Path) -> RecordSchema:
     """
     file = TFRecordFile(path)
     if not file.size:
-        raise UserError(f"record file {path} holds no record; {HOW_TO_MEND}")
+        raise UserError(f"record file {path} holds no record; {REMEDY}")
     record = file.read_at(0, 0)
     example = read_example(file, record)
     names = _names_in(record)

@@ -34,7 +34,7 @@ FRAMING_BYTES = _HEADER.size + _CHECKSUM.size
 _GZIP_MAGIC = b"\x1f\x8b"
 UNPACKED_SUFFIX = ".unpacked"
 _WALK_BYTES = 1 << 18  # read at a time when walking through a file
-HOW_TO_MEND = (
+REMEDY = (
     "delete its .index, which is made again; if that does not help, copy the file again from its source, or delete it "
     "and run bertPrep.py --action create_tfrecord_files again, which makes what is missing"
 )
@@ -90,7 +90,7 @@ class TFRecordFile:
                 self._file = RawFile(_unpack(self._file))
         self.size = self._file.size
 
-    def fault(self, number: int, offset: int, fault: str, remedy: str = HOW_TO_MEND) -> UserError:
+    def fault(self, number: int, offset: int, fault: str, remedy: str = REMEDY) -> UserError:
         return UserError(f"{self.path}: record {number} at byte {offset} {fault}; {remedy}")
 
     def read_at(self, offset: int, number: int) -> Record:
@@ -110,7 +110,7 @@ class TFRecordFile:
             raise self.fault(number, offset, "is damaged: its checksum does not match its bytes")
         return Record(number, offset, message, end)
 
-    def walk(self) -> Iterator[Record]:
+    def verified_records(self) -> Iterator[Record]:
         """All records in order, both checksums verified."""
         number = offset = 0
         while offset < self.size:

@@ -24,9 +24,7 @@ from bert_tf.records.raw_file import RawFile, read_pieces
 
 TOKENS_SUFFIX = ".tokens"
 SPLITS = ("training", "test")
-HOW_TO_MEND = (
-    "find all such files with data/bertPrep.py --action verify, and make them again with --action verify --repair"
-)
+REMEDY = "find all such files with data/bertPrep.py --action verify, and make them again with --action verify --repair"
 _MAGIC = b"BERTtok1"
 # Magic, bytes per id, split, shard's number in the split, vocabulary size; numbers of tokens, sentences, documents.
 _HEADER = struct.Struct("<8s4I3Q")
@@ -101,9 +99,9 @@ class TokenFile:
 
     def __init__(self, path: Path):
         self.path = path
-        with naming_unreadable(f"token file {path}", HOW_TO_MEND):
-            self.raw = RawFile(self.path)
-        header = _HEADER.unpack(self.raw.read(0, _HEADER.size))
+        with naming_unreadable(f"token file {path}", REMEDY):
+            self.raw_file = RawFile(self.path)
+        header = _HEADER.unpack(self.raw_file.read(0, _HEADER.size))
         magic, id_bytes, split, number, self.vocab_size, *sizes = header
         self.shard = Shard(split, number)
         self.num_tokens, self.num_sentences, self.num_documents = sizes
@@ -112,32 +110,34 @@ class TokenFile:
         self._documents_at = self._sentences_at + 4 * (self.num_sentences + 1)
         self._body_bytes = self._documents_at + 4 * (self.num_documents + 1)
         num_blocks = -(-self._body_bytes // _BLOCK_BYTES)
-        if magic != _MAGIC or self.raw.size != self._body_bytes + _CHECKSUM_BYTES * (num_blocks + 1):
-            raise UserError(f"{path} is no token file of data/bertPrep.py, or was cut short; {HOW_TO_MEND}")
-        self.checksum = int.from_bytes(self.raw.read(self.raw.size - _CHECKSUM_BYTES, _CHECKSUM_BYTES), "little")
+        if magic != _MAGIC or self.raw_file.size != self._body_bytes + _CHECKSUM_BYTES * (num_blocks + 1):
+            raise UserError(f"{path} is no token file of data/bertPrep.py, or was cut short; {REMEDY}")
+        self.checksum = int.from_bytes(
+            self.raw_file.read(self.raw_file.size - _CHECKSUM_BYTES, _CHECKSUM_BYTES), "little"
+        )
 
     def verify(self) -> None:
         """Compares every block with its checksum. Raises: UserError, which names the first damaged block."""
-        stored = self.raw.read(self._body_bytes, self.raw.size - self._body_bytes)
+        stored = self.raw_file.read(self._body_bytes, self.raw_file.size - self._body_bytes)
         checksums = bytearray()
         for first in range(0, self._body_bytes, _BLOCK_BYTES):
-            checksums += _checksum(self.raw.read(first, min(_BLOCK_BYTES, self._body_bytes - first)))
+            checksums += _checksum(self.raw_file.read(first, min(_BLOCK_BYTES, self._body_bytes - first)))
         checksums += _checksum(checksums)
         differ = np.frombuffer(checksums, "<u4") != np.frombuffer(stored, "<u4")
         if differ.any():
             number = np.argmax(differ)
-            raise UserError(f"token file {self.path}: block {number} of 64 KiB is damaged; {HOW_TO_MEND}")
+            raise UserError(f"token file {self.path}: block {number} of 64 KiB is damaged; {REMEDY}")
 
     def text(self) -> TokenizedText:
         """The whole text, verified."""
-        content = self.raw.read(_HEADER.size, self._sentences_at - _HEADER.size)
+        content = self.raw_file.read(_HEADER.size, self._sentences_at - _HEADER.size)
         return self.boundaries()._replace(token_ids=np.frombuffer(content, self.id_type))
 
     def boundaries(self) -> TokenizedText:
         """Like `text`, but with an empty array for the ids, which drawing pairs does not need."""
         self.verify()
-        starts = np.frombuffer(self.raw.read(self._sentences_at, 4 * (self.num_sentences + 1)), "<u4")
-        documents = np.frombuffer(self.raw.read(self._documents_at, 4 * (self.num_documents + 1)), "<u4")
+        starts = np.frombuffer(self.raw_file.read(self._sentences_at, 4 * (self.num_sentences + 1)), "<u4")
+        documents = np.frombuffer(self.raw_file.read(self._documents_at, 4 * (self.num_documents + 1)), "<u4")
         return TokenizedText(np.zeros(0, self.id_type), starts, documents)
 
 
@@ -152,6 +152,6 @@ def read_tokens(
     """
     kind = files[0].id_type
     pieces = read_pieces(
-        [file.raw for file in files], file_numbers, _HEADER.size + kind.itemsize * starts, kind.itemsize * counts
+        [file.raw_file for file in files], file_numbers, _HEADER.size + kind.itemsize * starts, kind.itemsize * counts
     )
     return pieces.view(kind)

@@ -90,7 +90,7 @@ class RunRecord:
         )
         return trained + sorted(dict(scored).items())  # the best weights are scored again at the end
 
-    def last(self, name: str) -> float | None:
+    def last_value(self, name: str) -> float | None:
         """The last finite value of a metric."""
         return next((y for _, y in reversed(self.series(name)) if math.isfinite(y)), None)
 

@@ -16,7 +16,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.machine import launchers
 from bert_tf.base.machine import software as installed
 from bert_tf.doctor import machine, software
-from bert_tf.doctor.findings import OK, PROBLEM, WARNING, ask, problems, whole
+from bert_tf.doctor.findings import OK, PROBLEM, WARNING, ask, problems, with_error_as_finding
 from bert_tf.doctor.machine import GB, Folder
 from tests.pretraining_data import write_manifest
 from tests.processes import ROOT, answer
@@ -52,7 +52,7 @@ def package(tmp_path, monkeypatch):
 
 def holds(findings, *expected):
     """Whether the findings are these states, each with this in its message."""
-    findings = list(whole(findings))
+    findings = list(with_error_as_finding(findings))
     assert [finding.state for finding in findings] == [state for state, _ in expected], findings
     for finding, (_, part) in zip(findings, expected):
         assert part in finding.message and "\n" not in finding.message
@@ -89,7 +89,7 @@ def test_its_words_are_those_of_the_launchers(tmp_path, monkeypatch):
     monkeypatch.setattr(installed.importlib.util, "find_spec", lambda name: None)
     refused = [problems(check, launchers.Start(2, 0, os.environ)) for check in launchers.START_CHECKS]
     examinations = (software.examine_tensorflow(), software.examine_horovod(), software.examine_launcher())
-    said = {finding.message for findings in examinations for finding in whole(findings)}
+    said = {finding.message for findings in examinations for finding in with_error_as_finding(findings)}
     messages = {finding.message for findings in refused for finding in findings}
     assert len(messages) == 3 and messages <= said
 

@@ -126,7 +126,7 @@ def test_the_ways_out(tmp_path):
     assert line_of(path, "latin-1") == "Ein Café." and line_of(path, None, "replace") == "Ein Caf\ufffd."
     assert line_of(write(path, WIDE), "utf-16-le") == "Ein Café."
     packed = write(tmp_path / "a.txt.gz", gzip.compress(b"x" * (1 << 20) + b"abc \xe9 d"))
-    refused(rf"not valid UTF-8 at byte {(1 << 20) + 4}: ", text_files.encoding_of, packed, None, "strict")
+    refused(rf"not valid UTF-8 at byte {(1 << 20) + 4}: ", text_files.find_encoding, packed, None, "strict")
 
 
 def test_files_of_any_depth_in_a_fixed_order(tmp_path):
@@ -196,7 +196,7 @@ def test_seen_documents_grow(monkeypatch):
     seen = SeenDocuments()
     assert all(seen.add(str(i).encode()) for i in range(70_500))
     assert not any(seen.add(str(i).encode()) for i in range(70_500))
-    monkeypatch.setattr(SeenDocuments, "MOST", 3)
+    monkeypatch.setattr(SeenDocuments, "MAX_DOCUMENTS", 3)
     full = SeenDocuments()
     added = "".join(letter for letter in "abacddb" if full.add(letter.encode()))
     assert added == "abcdd", "what came late is compared with the first ones alone"

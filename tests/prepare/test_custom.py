@@ -69,13 +69,13 @@ def test_a_repair_reads_text_beside_json_as_the_user_has_said(tmp_path):
 
 def test_reading_goes_on_behind_any_batch(folder, monkeypatch):
     monkeypatch.setattr(documents, "BATCH_CHARACTERS", 2000)
-    corpus = custom.corpus_of(custom.find_inputs([str(folder)]), "auto", PreparationOptions())
+    corpus = custom.make_corpus(custom.find_inputs([str(folder)]), "auto", PreparationOptions())
     preparation.assert_resumable(corpus.batches, corpus.paths, least=11)
 
 
 def test_documents_by_file_line_and_blank_line(tmp_path):
     def read(input_format):
-        corpus = custom.corpus_of([path], input_format, PreparationOptions())
+        corpus = custom.make_corpus([path], input_format, PreparationOptions())
         return [document.line for document in preparation.cleaned(corpus.batches({}), corpus.clean)]
 
     path = tmp_path / "a.txt"

@@ -182,4 +182,4 @@ def test_a_missing_package_is_told(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     monkeypatch.delitem(sys.modules, "bert_tf.prepare.running.dask_cluster")
     options = PreparationOptions(dask_scheduler="tcp://127.0.0.1:1")
-    refused("pip install -r .*requirements/dask.txt", stages.task_pool_of, options, stages.Layout(tmp_path))
+    refused("pip install -r .*requirements/dask.txt", stages.make_task_pool, options, stages.Layout(tmp_path))

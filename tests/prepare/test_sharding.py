@@ -108,7 +108,7 @@ def test_text_larger_than_what_is_held_gives_the_same_bytes(tmp_path, monkeypatc
             raise UserError("killed")
         return write_shard(task, **options)
 
-    monkeypatch.setattr(sharding, "HELD_BYTES", 2500)
+    monkeypatch.setattr(sharding, "BUFFER_BYTES", 2500)
     shard(tmp_path / "parts", paths)
     shard(tmp_path / "two", paths, num_processes=2)
     with monkeypatch.context() as patched, pytest.raises(UserError, match="killed"):

@@ -261,7 +261,7 @@ def test_a_dump_that_lists_no_namespaces_says_so(tmp_path, capsys):
 def test_the_wiki_of_a_language(name, wiki_name):
     dataset = f"wikicorpus_{name}"
     assert source_of(dataset).url == f"https://dumps.wikimedia.org/{wiki_name}/"
-    assert registry.corpora_of(dataset) == (dataset,)
+    assert registry.require_corpora(dataset) == (dataset,)
 
 
 @pytest.mark.parametrize("dataset", ["wikicorpus_d", "wikicorpus_zh_min_nan", "wikicorpus_de2", "wiki_de"])

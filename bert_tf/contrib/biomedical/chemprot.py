@@ -21,9 +21,15 @@ from typing import Callable, NamedTuple
 
 from bert_tf.base.errors import BadRecords, UserError
 from bert_tf.base.files import decode_utf8, sha256_of_file, write_text
-from bert_tf.prepare.corpora.text_files import download_of, find_text_files, open_bytes, refusing_damage, require_files
+from bert_tf.prepare.corpora.text_files import (
+    download_remedy,
+    find_text_files,
+    open_bytes,
+    refusing_damage,
+    require_files,
+)
 from bert_tf.prepare.layout import Layout
-from bert_tf.prepare.running.stage import Made, Stage, run_stage
+from bert_tf.prepare.running.stage import Stage, StageResult, run_stage
 from bert_tf.prepare.sharding.sentences import split_by_rules
 from bert_tf.records.manifest import FileEntry, describe_input
 from bert_tf.settings.preparation import PreparationOptions
@@ -164,7 +170,7 @@ def make_tables(options: PreparationOptions, working_dir: Path) -> None:
     """
     layout = Layout(working_dir)
     folder = layout.download_folder(options.dataset)
-    remedy = f"{download_of('chemprot')}, or put ChemProt_Corpus.zip, or what is in it, there"
+    remedy = f"{download_remedy('chemprot')}, or put ChemProt_Corpus.zip, or what is in it, there"
     paths = require_files(
         find_text_files(folder, (".tsv", ".tsv.gz", ".zip")), folder, ".tsv or .zip file", remedy=remedy
     )
@@ -174,10 +180,10 @@ def make_tables(options: PreparationOptions, working_dir: Path) -> None:
     run_stage(stage, "formatted", stage.folder, lambda stage: _write_tables(stage, _read_parts(paths), bad))
 
 
-def _write_tables(stage: Stage, parts: Mapping[str, _PartFiles], bad: BadRecords) -> Made:
+def _write_tables(stage: Stage, parts: Mapping[str, _PartFiles], bad: BadRecords) -> StageResult:
     """Writes the tables as CSV with tabs; returns total counts and the entries of the tables."""
     tables = {name: _read_part(parts[part], bad).table() for part, name in _TABLES.items() if part in parts}
-    totals: Counter[str] = Counter(num_dropped_bad_records=bad.num)
+    totals: Counter[str] = Counter(num_dropped_bad_records=bad.num_left_out)
     for name, (rows, counts) in tables.items():
         text = io.StringIO()
         csv.writer(text, delimiter="\t", lineterminator="\n").writerows(rows)

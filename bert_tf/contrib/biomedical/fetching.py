@@ -10,7 +10,7 @@ from bert_tf.base.files import sha256_of_file
 from bert_tf.base.progress import Progress
 from bert_tf.contrib.biomedical import pmc, pubmed, pubmed_fulltext
 from bert_tf.prepare.fetching.download import Files
-from bert_tf.prepare.fetching.fetch import or_else
+from bert_tf.prepare.fetching.fetch import adding_remedy
 from bert_tf.prepare.fetching.sources import RemoteFile
 from bert_tf.prepare.running.stage import journal_path, read_journal
 from bert_tf.records.manifest import FileEntry
@@ -37,7 +37,8 @@ def placed_pubmed(files: Files) -> list[Path]:
 
 def list_pubmed(files: Files) -> list[str]:
     """The names of all files that the source lists."""
-    with or_else(f"fetch the files by other means and put them into {files.folder}, where text_formatting reads them"):
+    remedy = f"fetch the files by other means and put them into {files.folder}, where text_formatting reads them"
+    with adding_remedy(remedy):
         names = sorted(set(_PUBMED_LINK.findall(files.client.text(files.source.url))))
         if not names:
             raise UserError(f"{files.source.url} lists no .xml.gz file")
@@ -50,7 +51,7 @@ def fetch_pubmed(files: Files) -> None:
     for number, name in enumerate(names, 1):
         if files.needs(name):
             url = f"{files.source.url}{name}"
-            with or_else(files.remedy(name)):
+            with adding_remedy(files.remedy(name)):
                 checksum = _MD5.search(files.client.text(f"{url}.md5"))
                 if checksum is None:
                     raise UserError(f"{url}.md5 holds no checksum")
@@ -65,7 +66,7 @@ def placed_articles(files: Files) -> list[Path]:
 def fetch_articles(files: Files) -> None:
     """Downloads the missing packages, with the articles of the chosen licence groups."""
     remedy = f"put packages or single files of articles into {files.folder}, where text_formatting reads them"
-    with or_else(remedy):
+    with adding_remedy(remedy):
         service = pmc.CloudService(files.client, files.source.url)
         packages = service.packages(files.folder / ".list")
         missing = {name: articles for name, articles in packages.items() if files.needs(name, may_be_placed=False)}

@@ -26,10 +26,10 @@ from bert_tf.prepare.corpora.documents import (
     Dropped,
     Position,
     as_line,
-    files_from,
-    in_batches,
+    batch_documents,
+    remaining_files,
 )
-from bert_tf.prepare.corpora.text_files import download_of, find_text_files, require_files
+from bert_tf.prepare.corpora.text_files import download_remedy, find_text_files, require_files
 from bert_tf.prepare.corpora.xml_files import Element, XmlFile
 from bert_tf.settings.preparation import PreparationOptions
 
@@ -111,13 +111,13 @@ def _choose_articles(path: Path, is_seen: np.ndarray) -> set[int]:
 def read_batches(paths: Sequence[Path], position: Position) -> Iterator[Batch]:
     """Articles as XML in batches of about equal size."""
     is_seen = np.zeros(_MOST_CITATIONS, bool)
-    starts = dict(files_from(paths, position))
+    starts = dict(remaining_files(paths, position))
     for path in paths:
         indices = _choose_articles(path, is_seen)
         if start := starts.get(path):
             with XmlFile(path) as file:
                 articles = _articles(file, indices)
-                yield from in_batches(articles, path, start, count_read_bytes=lambda: file.num_file_bytes)
+                yield from batch_documents(articles, path, start, count_read_bytes=lambda: file.num_file_bytes)
 
 
 def _articles(file: XmlFile, indices: set[int]) -> Iterator[bytes | BadRecord | Dropped | Damage]:
@@ -189,6 +189,6 @@ def clean(xml: bytes) -> Document | Dropped | BadRecord:
 def open_corpus(options: PreparationOptions, working_dir: Path) -> Corpus:
     """The corpus, ready to be read. Raises: UserError where its files are missing."""
     folder = working_dir / "download" / "pubmed"
-    remedy = f"{download_of(options.dataset)}, or put them there; published at ftp.ncbi.nlm.nih.gov/pubmed/baseline"
+    remedy = f"{download_remedy(options.dataset)}, or put them there; published at ftp.ncbi.nlm.nih.gov/pubmed/baseline"
     paths = require_files(find_files(folder), folder / "baseline", ".xml or .xml.gz file", remedy=remedy)
     return Corpus(paths, functools.partial(read_batches, paths), clean, {})

@@ -28,12 +28,12 @@ from bert_tf.prepare.corpora.documents import (
     Damage,
     Dropped,
     Position,
-    files_from,
-    in_batches,
+    batch_documents,
+    remaining_files,
 )
 from bert_tf.prepare.corpora.text_files import (
     LARGEST_DOCUMENT_BYTES,
-    download_of,
+    download_remedy,
     find_text_files,
     open_bytes,
     require_files,
@@ -70,7 +70,7 @@ def find_files(folder: Path) -> list[Path]:
     return sorted(paths, key=lambda path: (_DATE.findall(path.name)[-1:] or ["9"], str(path)), reverse=True)
 
 
-def group_named(name: str) -> str:
+def find_license_group(name: str) -> str:
     """The licence group that a path names; "" if it names none."""
     match = _GROUP.search(name)
     return f"oa_{match[1] or ('noncomm' if match[2] else 'comm')}" if match else ""
@@ -102,7 +102,7 @@ def _articles(
         file.note_damage(str(error))
     # An empty package is whole: none of its articles was of the groups to be fetched.
     if num_members or file.damage:
-        yield from file.ends_after(num_articles, "article")
+        yield from file.damage_of_rest(num_articles, "article")
 
 
 def _article(
@@ -116,7 +116,7 @@ def _article(
         return BadRecord(f"{member or 'the article'}: {too_large}")
     xml = file.read()
     is_seen[numbers] = True  # only now: reading a file that is cut short raises
-    return Article(member, group_named(f"{relative_path}/{member}"), xml)
+    return Article(member, find_license_group(f"{relative_path}/{member}"), xml)
 
 
 def read_batches(paths: Sequence[Path], folder: Path, position: Position) -> Iterator[Batch]:
@@ -125,12 +125,12 @@ def read_batches(paths: Sequence[Path], folder: Path, position: Position) -> Ite
     When reading resumes, earlier packages are read again, because their articles must count as seen.
     """
     is_seen = np.zeros(_MOST_ARTICLES, bool)  # memory is used only for numbers that occur
-    starts = dict(files_from(paths, position))
+    starts = dict(remaining_files(paths, position))
     for path in paths:
         with XmlFile(path) as file:
             articles = _articles(file, path.relative_to(folder).as_posix(), is_seen)
             if start := starts.get(path):
-                yield from in_batches(articles, path, start, count_read_bytes=lambda: file.num_file_bytes)  # noqa: B023 - called at once
+                yield from batch_documents(articles, path, start, count_read_bytes=lambda: file.num_file_bytes)  # noqa: B023 - called at once
             else:
                 collections.deque(articles, maxlen=0)
 
@@ -144,7 +144,7 @@ def clean(article: Article, *, groups: Collection[str], captions: bool) -> list[
 def open_corpus(options: PreparationOptions, working_dir: Path) -> Corpus:
     """The corpus, ready to be read. Raises: UserError where its files are missing."""
     folder = working_dir / "download" / "pubmed" / "fulltext"
-    remedy = f"{download_of(options.dataset)}, or put articles of PubMed Central there, packed or single"
+    remedy = f"{download_remedy(options.dataset)}, or put articles of PubMed Central there, packed or single"
     paths = require_files(find_files(folder), folder, ".tar.gz, .xml or .nxml file", remedy=remedy)
     batches = functools.partial(read_batches, paths, folder)
     groups, captions = options.chosen_license_groups, options.captions

@@ -17,14 +17,14 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.progress import Progress
 from bert_tf.batches.masking import MaskingRules, VocabularyIds
 from bert_tf.batches.token_set import TokenSet
-from bert_tf.prepare.layout import Layout, task_pool_of
-from bert_tf.prepare.running.stage import Prepared, counts_in_words
+from bert_tf.prepare.layout import Layout, make_task_pool
+from bert_tf.prepare.running.stage import PreparedStage, counts_in_words
 from bert_tf.prepare.running.workers import TaskPool
 from bert_tf.prepare.sharding.sentences import OTHER_STOPS
-from bert_tf.prepare.sharding.sharding import judge_ends, sample_sentences
+from bert_tf.prepare.sharding.sharding import long_sentence_warnings, sample_sentences
 from bert_tf.prepare.stages import find_prepared
 from bert_tf.records.manifest import FileEntry
-from bert_tf.records.pair_file import drawn_kinds
+from bert_tf.records.pair_file import drawn_pair_settings
 from bert_tf.records.pairs import PairSettings
 from bert_tf.records.schema import ExampleReader, Features, RecordSchema
 from bert_tf.records.shard import RecordFile
@@ -47,7 +47,7 @@ def inspect_sentences(paths: Sequence[Path]) -> Iterator[str]:
     without_stop = sum(not _ENDS_WITH_STOP.search(sentence) for sentence in sentences) / num
     shares = f"{mean_characters:.0f} characters on average, {without_stop:.1%} without a stop"
     print(f"\nSentences\n  {len(sentences):,} looked at: {shares}", flush=True)
-    yield from judge_ends(sentences)
+    yield from long_sentence_warnings(sentences)
     if without_stop > _MANY_WITHOUT_STOP and mean_characters < _SHORT_SENTENCE:
         yield (
             f"sentences have {shares}: these are headings, titles or lists, from which a model learns no sentences "
@@ -202,7 +202,7 @@ def document_hashes(path: Path) -> np.ndarray:
     return np.array(hashes, np.uint64)
 
 
-def _inspect_documents(sharded: Prepared, task_pool: TaskPool) -> Iterator[str]:
+def _inspect_documents(sharded: PreparedStage, task_pool: TaskPool) -> Iterator[str]:
     """Prints how many documents are compared; yields warnings about repeated ones and those in both splits."""
     num_documents = sum(entry.counts["num_documents"] for entry in sharded.entries)
     one_in = np.uint64(max(1, -(-num_documents // MOST_DOCUMENTS)))
@@ -226,7 +226,7 @@ def _inspect_documents(sharded: Prepared, task_pool: TaskPool) -> Iterator[str]:
         yield f"{first_repeated}: repeated text can hold pre-training at a loss of 7, and is learned by heart; {remedy}"
 
 
-def _inspect_encoded(stage: Prepared) -> Iterator[str]:
+def _inspect_encoded(stage: PreparedStage) -> Iterator[str]:
     """Prints the settings of records or token files, and a sample (of token files one for each kind of pairs).
 
     Yields warnings. Raises: UserError where the vocabulary or a file is missing or damaged.
@@ -246,7 +246,7 @@ def _inspect_encoded(stage: Prepared) -> Iterator[str]:
     if stage.stage == "create_tfrecord_files":
         yield from _inspect_instances(read_sample(stage.folder, stage.manifest.shards["training"]), tokenizer)
         return
-    pair_settings = drawn_kinds(stage.folder)
+    pair_settings = drawn_pair_settings(stage.folder)
     if not pair_settings:
         remedy = command("create_pairs", stage.dataset, max_seq_length=128)
         print(f"  no pairs yet: {remedy} makes instances to look at")
@@ -285,7 +285,7 @@ def run_inspect(options: PreparationOptions, layout: Layout) -> None:
         stage.manifest.require_whole(stage.folder, command("verify", stage.dataset, repair=True))
         if stage.stage == "sharding":
             warnings += inspect_sentences([stage.folder / entry.file for entry in stage.manifest.shards["training"]])
-            warnings += _inspect_documents(stage, task_pool_of(options, layout))
+            warnings += _inspect_documents(stage, make_task_pool(options, layout))
         else:
             warnings += _inspect_encoded(stage)
     print("".join(f"\nlooks wrong: {warning}" for warning in warnings) or "\nnothing looks wrong")

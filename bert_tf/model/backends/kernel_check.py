@@ -30,7 +30,7 @@ Example = tuple[Callable[..., tf.Tensor], Sequence[Sequence[int]], Sequence[Sequ
 def require_agreement(operation: FusedOperation, with_kernels: Plain, without: Plain) -> None:
     """Compares the results of the operation's kernels with those of XLA.
 
-    Raises: Unavailable, if they differ or fail.
+    Raises: KernelsUnavailable, if they differ or fail.
     """
     # In a thread of its own: this one is tracing a graph, where nothing can be run and compared.
     with ThreadPoolExecutor(max_workers=1) as pool:

@@ -60,7 +60,7 @@ class Compiled:
 def compile_kernels(kernels: Sequence[Kernel], capability: tuple[int, int]) -> list[Compiled]:
     """The machine code of each kernel for cards of a compute capability: cached, or compiled now.
 
-    Raises: Unavailable.
+    Raises: KernelsUnavailable.
     """
     try:
         version = importlib.metadata.version("triton")
@@ -148,7 +148,7 @@ def _start(kernel: Kernel, capability: tuple[int, int], answer: Path) -> subproc
 
 
 def _wait_for(process: subprocess.Popen[bytes], answer: Path, function: str) -> None:
-    """Raises: Unavailable, if the process does not answer."""
+    """Raises: KernelsUnavailable, if the process does not answer."""
     try:
         _, errors = process.communicate(timeout=COMPILE_LIMIT_SECS)
     except subprocess.TimeoutExpired:

@@ -42,7 +42,7 @@ class Launch(NamedTuple):
 class FusedOperation(abc.ABC):
     """Base class of operations that run in kernels, for inputs of one shape. Subclasses are frozen dataclasses.
 
-    Raises: Unavailable, on creation, if there are no kernels for the shape or they cannot be used on this machine.
+    Raises: KernelsUnavailable, on creation, if there are none for the shape or they cannot be used on this machine.
     """
 
     title: ClassVar[str]  # for the user
@@ -73,7 +73,7 @@ class FusedOperation(abc.ABC):
     def launches(self) -> list[Launch]:
         """The launches of the forward kernel, then of the gradients' kernels, then of the one that draws the dropout.
 
-        Raises: Unavailable, if there are no kernels for the shape.
+        Raises: KernelsUnavailable, if there are no kernels for the shape.
         """
 
     @functools.cached_property
@@ -102,7 +102,7 @@ def draw_keep_bits(rate: float, num_rows: int, num_elements: int) -> list[Launch
 
     `num_rows` and `num_elements` are the dropout's rows and the elements of each.
 
-    Raises: Unavailable, if a row's elements do not fill words.
+    Raises: KernelsUnavailable, if a row's elements do not fill words.
     """
     if rate == 0:
         return []

@@ -29,7 +29,7 @@ _REGISTER = "_ZN3xla24CustomCallTargetRegistry8RegisterERKNSt7__cxx1112basic_str
 
 
 def compute_capability() -> tuple[int, int]:
-    """Of the GPU that TensorFlow uses. Raises: Unavailable, without one."""
+    """Of the GPU that TensorFlow uses. Raises: KernelsUnavailable, without one."""
     for gpu in tf.config.get_visible_devices("GPU"):
         return tf.config.experimental.get_device_details(gpu)["compute_capability"]
     raise KernelsUnavailable("there is no GPU")
@@ -39,7 +39,7 @@ def compute_capability() -> tuple[int, int]:
 def find_kernels(kernels: tuple[Kernel, ...]) -> list[int]:
     """The numbers by which `call` names these kernels, compiled for this machine's GPU.
 
-    Raises: Unavailable.
+    Raises: KernelsUnavailable.
     """
     capability = compute_capability()
     if capability < OLDEST_CAPABILITY:
@@ -50,7 +50,7 @@ def find_kernels(kernels: tuple[Kernel, ...]) -> list[int]:
 def add_kernels(kernels: Sequence[Compiled]) -> list[int]:
     """Makes kernels known to the C function. Returns the numbers by which `call` names them.
 
-    Raises: Unavailable.
+    Raises: KernelsUnavailable.
     """
     code = launcher()
     code.load_driver.restype = ctypes.c_char_p
@@ -71,7 +71,7 @@ def add_kernels(kernels: Sequence[Compiled]) -> list[int]:
 
 @functools.cache
 def launcher() -> ctypes.PyDLL:
-    """The compiled launch.cpp. Raises: Unavailable."""
+    """The compiled launch.cpp. Raises: KernelsUnavailable."""
     code = load_library(compiled_file(LAUNCHER))
     if code is None:
         raise KernelsUnavailable("the project's C++ is not compiled (python -m bert_tf.base.compiled)")
@@ -85,7 +85,7 @@ def register(platform: str, function: int | None = None) -> None:
     Args:
       function: the address of a C function (stream, buffers, config, its size, status); None: the one for GPUs.
 
-    Raises: Unavailable.
+    Raises: KernelsUnavailable.
     """
     try:
         library = ctypes.CDLL(str(Path(tf.__file__).with_name("libtensorflow_cc.so.2")))

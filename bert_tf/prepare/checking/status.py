@@ -10,9 +10,9 @@ from typing import Any
 from tqdm import tqdm
 
 from bert_tf.prepare.layout import Layout
-from bert_tf.prepare.running.stage import Journal, Prepared, counts_in_words
+from bert_tf.prepare.running.stage import Journal, PreparedStage, counts_in_words
 from bert_tf.prepare.stages import find_prepared
-from bert_tf.records.pair_file import drawn_kinds
+from bert_tf.records.pair_file import drawn_pair_settings
 from bert_tf.records.token_file import SPLITS
 from bert_tf.settings.preparation import PreparationOptions, command
 
@@ -24,7 +24,7 @@ def _amount(steps: Sequence[dict[str, Any]], in_bytes: bool) -> int:
     return sum("finished" in step for step in steps)
 
 
-def _progress(prepared: Prepared, journal: Journal) -> str:
+def _progress(prepared: PreparedStage, journal: Journal) -> str:
     """How much is done, and the time left at the rate of the work since the latest start."""
     arguments, inputs = journal.header.arguments, journal.header.inputs
     in_bytes = prepared.stage == "text_formatting"
@@ -43,12 +43,12 @@ def _progress(prepared: Prepared, journal: Journal) -> str:
     return progress
 
 
-def describe_stage(prepared: Prepared) -> Iterator[str]:
+def describe_stage(prepared: PreparedStage) -> Iterator[str]:
     """A stage's state, sizes and counts, arguments and folder, as lines."""
     if prepared.fault:
         yield f"damaged: {prepared.fault}"
-    elif prepared.is_at_work or prepared.journal or not prepared.manifest:
-        state = "running" if prepared.is_at_work else "stopped, the same command continues"
+    elif prepared.is_running or prepared.journal or not prepared.manifest:
+        state = "running" if prepared.is_running else "stopped, the same command continues"
         journal = prepared.journal
         yield f"{state}: {_progress(prepared, journal) if journal and journal.steps else 'nothing is finished yet'}"
     else:
@@ -56,7 +56,7 @@ def describe_stage(prepared: Prepared) -> Iterator[str]:
         yield f"done {when}: files {len(prepared.entries):,}, {tqdm.format_sizeof(prepared.num_bytes)}B"
         yield counts_in_words(prepared.manifest.counts)
         if prepared.stage == "create_token_files":
-            drawn = ", ".join(settings.kind for settings in drawn_kinds(prepared.folder))
+            drawn = ", ".join(settings.kind for settings in drawn_pair_settings(prepared.folder))
             yield drawn or "no pairs yet; training draws those that it needs"
     arguments = [f"{name} {value}" for name, value in prepared.header.arguments.items() if value is not None]
     if prepared.header.vocab:

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import TEMPORARY_SUFFIX, sha256_of_file
 from bert_tf.base.progress import Progress
-from bert_tf.prepare.layout import Layout, task_pool_of
-from bert_tf.prepare.running.stage import Prepared, clear_disk_errors
+from bert_tf.prepare.layout import Layout, make_task_pool
+from bert_tf.prepare.running.stage import PreparedStage, clear_disk_errors
 from bert_tf.prepare.running.workers import TaskPool
 from bert_tf.prepare.stages import FROM_TOKEN_FILES, STAGES, find_prepared
 from bert_tf.records import tfrecord, token_file
@@ -35,20 +35,20 @@ _DERIVED = (INDEX_SUFFIX, *SUFFIXES)
 class Fault(NamedTuple):
     path: Path
     description: str
-    is_by_hand: bool = False  # only the user can repair it
+    needs_user: bool = False  # only the user can repair it
 
 
 def _damage(path: Path, entry: FileEntry, stage: str) -> str:
     """What is wrong with a file that has another sha256 than its manifest says: the damaged record or block, if any."""
     try:
         if stage == "create_tfrecord_files":
-            for _ in tfrecord.TFRecordFile(path).walk():
+            for _ in tfrecord.TFRecordFile(path).verified_records():
                 pass
         elif stage == "create_token_files":
             token_file.TokenFile(path).verify()
     except UserError as error:
         reason = str(error).removeprefix(f"{path}: ")
-        return reason.removesuffix(f"; {tfrecord.HOW_TO_MEND}").removesuffix(f"; {token_file.HOW_TO_MEND}")
+        return reason.removesuffix(f"; {tfrecord.REMEDY}").removesuffix(f"; {token_file.REMEDY}")
     sizes = f"{path.stat().st_size:,} where its manifest says {entry.num_bytes:,}"
     return f"has other bytes than those that were made, {sizes}"
 
@@ -103,10 +103,10 @@ def _wrong_totals(manifest: Manifest) -> Iterator[str]:
             yield f"says {name} {total:,}, its files add up to {sums[name]:,}: correct it with an editor"
 
 
-def _folder_faults(prepared: Prepared, manifest: Manifest) -> Iterator[Fault]:
+def _folder_faults(prepared: PreparedStage, manifest: Manifest) -> Iterator[Fault]:
     """The faults of a folder: wrong totals, a wrong copy of the vocabulary, files that are not in the manifest."""
     for fault in _wrong_totals(manifest):
-        yield Fault(prepared.manifest_path, fault, is_by_hand=True)
+        yield Fault(prepared.manifest_path, fault, needs_user=True)
     if manifest.vocab and not prepared.find_vocab():
         yield Fault(
             original_vocabulary(prepared.folder), "is gone, or not the vocabulary that the files were made with"
@@ -115,10 +115,10 @@ def _folder_faults(prepared: Prepared, manifest: Manifest) -> Iterator[Fault]:
     for path in sorted(path for split in manifest.shards for path in (prepared.folder / split).glob("[!.]*")):
         if path not in listed and path.suffix not in (TEMPORARY_SUFFIX, *_DERIVED):
             fault = "is not in the manifest: a training would read it too; move it away"
-            yield Fault(path, fault, is_by_hand=True)
+            yield Fault(path, fault, needs_user=True)
 
 
-def all_faults(prepared: Prepared, workers: TaskPool) -> list[Fault]:
+def all_faults(prepared: PreparedStage, workers: TaskPool) -> list[Fault]:
     """The faults of a finished stage."""
     assert prepared.manifest
     faults = list(_folder_faults(prepared, prepared.manifest))
@@ -131,10 +131,10 @@ def all_faults(prepared: Prepared, workers: TaskPool) -> list[Fault]:
     return faults
 
 
-def _repair(prepared: Prepared, faults: list[Fault], options: PreparationOptions, layout: Layout) -> None:
+def _repair(prepared: PreparedStage, faults: list[Fault], options: PreparationOptions, layout: Layout) -> None:
     """Raises: UserError where the stage fails, or makes other bytes than the first time; the damaged files stay."""
     damaged = []
-    for path in (fault.path for fault in faults if not fault.is_by_hand):
+    for path in (fault.path for fault in faults if not fault.needs_user):
         name = path.relative_to(prepared.folder).as_posix()
         if path.suffix in _DERIVED:
             path.unlink()
@@ -152,7 +152,7 @@ def _repair(prepared: Prepared, faults: list[Fault], options: PreparationOptions
         make(dataclasses.replace(options, **stage_options), layout)
 
 
-def _options_of(prepared: Prepared, options: PreparationOptions, layout: Layout) -> dict[str, Any]:
+def _options_of(prepared: PreparedStage, options: PreparationOptions, layout: Layout) -> dict[str, Any]:
     """The values of the options, by name, with which a stage was run, as far as its bytes depend on them.
 
     Raises: UserError where the vocabulary is gone.
@@ -185,16 +185,16 @@ def _options_of(prepared: Prepared, options: PreparationOptions, layout: Layout)
     return stage_options
 
 
-def _verify_and_repair(prepared: Prepared, options: PreparationOptions, layout: Layout) -> list[Fault]:
+def _verify_and_repair(prepared: PreparedStage, options: PreparationOptions, layout: Layout) -> list[Fault]:
     """Prints the faults of one stage and, with --repair, repairs them; returns those that remain."""
     title = f"{prepared.stage} of {prepared.dataset}, {prepared.folder}"
     if prepared.fault:
-        faults = [Fault(prepared.manifest_path, prepared.fault, is_by_hand=True)]
-    elif prepared.manifest is None or prepared.is_at_work:
+        faults = [Fault(prepared.manifest_path, prepared.fault, needs_user=True)]
+    elif prepared.manifest is None or prepared.is_running:
         print(f"{title}: not finished or at work, so not verified; --action status says more", flush=True)
         return []
     else:
-        faults = all_faults(prepared, task_pool_of(options, layout))
+        faults = all_faults(prepared, make_task_pool(options, layout))
     print(f"{title}: {'BROKEN' if faults else 'whole'}", flush=True)
     for fault in faults:
         print(f"  {fault.path.relative_to(prepared.folder)}: {fault.description}", flush=True)
@@ -202,7 +202,7 @@ def _verify_and_repair(prepared: Prepared, options: PreparationOptions, layout: 
         try:
             with clear_disk_errors(prepared.folder):
                 _repair(prepared, faults, options, layout)
-            return [fault for fault in faults if fault.is_by_hand]
+            return [fault for fault in faults if fault.needs_user]
         except UserError as error:
             print(f"  cannot be made again: {error}", flush=True)
     return faults
@@ -221,6 +221,6 @@ def run_verify(options: PreparationOptions, layout: Layout) -> None:
         )
     broken = [fault for prepared in begun for fault in _verify_and_repair(prepared, options, layout)]
     if broken:
-        by_hand = options.repair or all(fault.is_by_hand for fault in broken)
+        by_hand = options.repair or all(fault.needs_user for fault in broken)
         remedy = "repair it by hand, as said above" if by_hand else "--repair makes again what can be made"
         raise UserError(f"broken: {broken[0].path}, of {len({fault.path for fault in broken}):,} in all; {remedy}")

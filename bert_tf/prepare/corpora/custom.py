@@ -19,7 +19,7 @@ from bert_tf.base.fields import UnreadFields
 from bert_tf.base.files import check_file
 from bert_tf.base.progress import print_beside_bars
 from bert_tf.prepare.corpora import text_files
-from bert_tf.prepare.corpora.data_files import what_is_not_prose
+from bert_tf.prepare.corpora.data_files import describe_non_prose
 from bert_tf.prepare.corpora.documents import (
     LONGEST_WRAPPED_LINE,
     BadRecord,
@@ -77,7 +77,7 @@ def find_inputs(names: Sequence[str]) -> list[Path]:
             inside = next(filter(None, (text_files.find_text_files(path, kind) for kind in kinds)), [])
             remedy = "name the files themselves by --input_files if they have other suffixes"
             files += text_files.require_files(inside, path, ".txt, .jsonl or .parquet file", remedy=remedy)
-            text_files.name_others(path, inside, "a file is if --input_files names it")
+            text_files.note_unread_files(path, inside, "a file is if --input_files names it")
         else:
             check_file(
                 path, "give --input_files files or folders, separated by commas, or a single one that holds a comma"
@@ -119,7 +119,7 @@ def choose_formats(input_format: str, paths: Sequence[Path], read_lines: ReadLin
     return {**formats, **dict.fromkeys(texts, "file")}
 
 
-def corpus_of(paths: Sequence[Path], input_format: str, options: PreparationOptions) -> Corpus:
+def make_corpus(paths: Sequence[Path], input_format: str, options: PreparationOptions) -> Corpus:
     """The corpus of these files. When it has been read, JSON fields that hold text but were not read are named.
 
     Raises: UserError where an option on encodings is wrong, --text_column has no effect, or as `choose_formats`.
@@ -166,7 +166,7 @@ def _checked(path: Path, lines: Iterator[str], *, is_chosen: bool) -> Iterator[s
         head.append(line)
         if sum(map(len, head)) > _HEAD_CHARACTERS or len(head) == _HEAD_LINES:
             break
-    if kind := what_is_not_prose(list(filter(None, head)), path.name):
+    if kind := describe_non_prose(list(filter(None, head)), path.name):
         if not is_chosen:
             raise UserError(f"{path}: {kind}; or name the --input_format if it is running text nevertheless")
         print_beside_bars(f"{path}: read as text, though it is {kind}")

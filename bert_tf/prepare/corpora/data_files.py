@@ -16,7 +16,7 @@ _DELIMITERS = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "bars"}
 _MIN_RECORDS = 3  # of a table; fewer lines of prose may have equally many commas by chance
 
 
-def what_is_not_prose(lines: Sequence[str], name: str) -> str:
+def describe_non_prose(lines: Sequence[str], name: str) -> str:
     """What a file with these first non-blank lines is, and how to make text of it; "" if it may be running text."""
     if not lines:
         return ""

@@ -125,14 +125,14 @@ def json_text(
     return text if isinstance(text, str) else BadRecord(f"line {number}: no text in the field {field!r}; {remedy}")
 
 
-def files_from(paths: Sequence[Path], position: Position) -> Iterator[tuple[Path, Position]]:
+def remaining_files(paths: Sequence[Path], position: Position) -> Iterator[tuple[Path, Position]]:
     """The files that are still to be read from a position on, each with the position inside it."""
     for number in range(position.get("file", 0), len(paths)):
         start = {"file": number, "byte": 0, "num_documents": 0, "bytes": 0}
         yield paths[number], {**start, **position} if number == position.get("file") else start
 
 
-def in_batches(
+def batch_documents(
     documents: Iterable[Any], path: Path, start: Position, *, count_read_bytes: Callable[[], int] | None = None
 ) -> Iterator[Batch]:
     """Batches of about equal size of a file's documents, without those before the position `start`.
@@ -158,5 +158,5 @@ def read_files(
     paths: Sequence[Path], position: Position, documents_of: Callable[[Path], Iterable[Any]]
 ) -> Iterator[Batch]:
     """Batches of the documents in each file; where reading resumes inside a file, earlier documents are skipped."""
-    for path, start in files_from(paths, position):
-        yield from in_batches(documents_of(path), path, start)
+    for path, start in remaining_files(paths, position):
+        yield from batch_documents(documents_of(path), path, start)

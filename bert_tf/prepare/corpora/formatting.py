@@ -23,7 +23,7 @@ from bert_tf.base.errors import BadRecords, UserError
 from bert_tf.base.files import sha256_of_file, sync
 from bert_tf.base.progress import Progress
 from bert_tf.prepare.corpora.documents import BadRecord, Batch, Cleaned, Corpus, Damage, Document, Dropped
-from bert_tf.prepare.running.stage import Made, Stage, counts_in_words
+from bert_tf.prepare.running.stage import Stage, StageResult, counts_in_words
 from bert_tf.prepare.running.workers import TaskPool
 from bert_tf.records.manifest import FileEntry
 
@@ -36,10 +36,11 @@ _BYTES_IN_FLIGHT = 1 << 27
 class SeenDocuments:
     """The documents so far as 64-bit hashes, in an array (8 bytes each), the newest ones in a set (90 bytes each).
 
-    Once it holds `MOST`, which take half a gigabyte, no more are added: later documents are compared with these only.
+    Once it holds `MAX_DOCUMENTS`, which take half a gigabyte, no more are added: later documents are compared with
+    these only.
     """
 
-    MOST = 50_000_000
+    MAX_DOCUMENTS = 50_000_000
     _NEWEST = 1 << 20
 
     def __init__(self) -> None:
@@ -48,7 +49,7 @@ class SeenDocuments:
 
     @property
     def is_full(self) -> bool:
-        return len(self._sorted) + len(self._newest) >= self.MOST
+        return len(self._sorted) + len(self._newest) >= self.MAX_DOCUMENTS
 
     def add(self, document: bytes) -> bool:
         """Adds a document; returns False if it was there before."""
@@ -89,7 +90,7 @@ class Writer:
         if earlier and self._partial.exists() and self._partial.stat().st_size >= earlier["bytes"]:
             self.checkpoint, self.counts = earlier, Counter(earlier["counts"])
             self._bad_records.faults = earlier["bad_records"]
-            self._bad_records.num = self.counts["num_dropped_bad_records"]
+            self._bad_records.num_left_out = self.counts["num_dropped_bad_records"]
             num_read = self.counts["num_read"]
             print(f"going on where an earlier run stopped, after {num_read:,} documents", flush=True)
         self.checkpoint.update(counts=self.counts, bad_records=self._bad_records.faults)
@@ -141,7 +142,7 @@ class Writer:
         self.checkpoint["bytes"] = self._file.tell()
         self.stage.add_checkpoint(self.checkpoint)
 
-    def finish(self) -> Made:
+    def finish(self) -> StageResult:
         """Gives the text its final name; returns its counts and its entry."""
         self._save_checkpoint()
         self._file.close()
@@ -161,10 +162,10 @@ class Writer:
         if not self.checkpoint["bytes"]:
             with contextlib.suppress(OSError):
                 self._partial.unlink(missing_ok=True)
-                self.stage.forget()
+                self.stage.remove_journal()
 
 
-def format_corpus(writer: Writer, corpus: Corpus, workers: TaskPool) -> Made:
+def format_corpus(writer: Writer, corpus: Corpus, workers: TaskPool) -> StageResult:
     """Writes a corpus with `writer`; returns the counts and the entry of the text.
 
     Raises:

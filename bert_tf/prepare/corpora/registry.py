@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Callable, NamedTuple
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.registration import deferred
+from bert_tf.base.registration import deferred_function
 from bert_tf.prepare.corpora import books, custom, sample, text_files, wiki
 from bert_tf.prepare.corpora.documents import Corpus, read_files
-from bert_tf.prepare.corpora.text_files import ENCODING_OPTIONS, download_of, require_files
+from bert_tf.prepare.corpora.text_files import ENCODING_OPTIONS, download_remedy, require_files
 from bert_tf.prepare.fetching.sources import SOURCES, wikipedia_of
 from bert_tf.settings.preparation import PreparationOptions
 
@@ -21,16 +21,17 @@ class Dataset(NamedTuple):
     """One dataset.
 
     A corpus to pre-train on has `formatted_file` and `open`, called with the options, of which it reads those named in
-    `options`, and the working directory. A dataset `made_of` several corpora has neither. One with `read_with` is only
-    read together with that dataset. One with `make_tables` is formatted, too, but into tables of labelled examples, in
-    `tables_folder` below the working directory, by a stage of its own. All others are only downloaded.
+    `options`, and the working directory. A dataset that consists of several `corpora` has neither. One with a
+    `main_dataset` is only read together with that. One with `make_tables` is formatted, too, but into tables of
+    labelled examples, in `tables_folder` below the working directory, by a stage of its own. All others are only
+    downloaded.
     """
 
     formatted_file: str | None = None
     open: Opener | None = None
     options: tuple[str, ...] = ()
-    made_of: tuple[str, ...] = ()
-    read_with: str | None = None
+    corpora: tuple[str, ...] = ()
+    main_dataset: str | None = None
     tables_folder: str = ""
     make_tables: Callable[[PreparationOptions, Path], None] | None = None
 
@@ -61,8 +62,8 @@ def _open_wiki(options: PreparationOptions, working_dir: Path) -> Corpus:
         return Corpus(paths, batches, wiki.clean_extracted, {"skip_wikiextractor": True})
     folder, wiki_name = working_dir / "download" / dataset, wikipedia_of(dataset)
     remedy = (
-        f"{download_of(dataset)}; or put {dataset}.xml.bz2 there, or the published {wiki_name}-<date>-pages-articles-"
-        f"multistream.xml.bz2, in one or several files, from dumps.wikimedia.org/{wiki_name}"
+        f"{download_remedy(dataset)}; or put {dataset}.xml.bz2 there, or the published {wiki_name}-<date>-pages-"
+        f"articles-multistream.xml.bz2, in one or several files, from dumps.wikimedia.org/{wiki_name}"
     )
     paths = require_files(wiki.find_dumps(folder, dataset), folder, "dump of Wikipedia", remedy=remedy)
     clean = functools.partial(wiki.clean_part, namespaces=wiki.read_namespaces(paths[0]))
@@ -73,7 +74,7 @@ def _open_books(options: PreparationOptions, working_dir: Path) -> Corpus:
     encoding = text_files.encoding_options(options)
     folder = working_dir / "download" / options.dataset
     paths = require_files(text_files.find_text_files(folder), folder, ".txt file", remedy=books.REMEDY)
-    text_files.name_others(folder, paths, "books are .txt files")
+    text_files.note_unread_files(folder, paths, "books are .txt files")
     clean = functools.partial(books.clean, read_lines=functools.partial(text_files.read_lines, **encoding))
     return Corpus(paths, functools.partial(books.read_batches, paths), clean, encoding)
 
@@ -81,12 +82,12 @@ def _open_books(options: PreparationOptions, working_dir: Path) -> Corpus:
 def _open_sample(options: PreparationOptions, working_dir: Path) -> Corpus:
     folder = working_dir / "download" / "sample"
     files = list(folder.glob(sample.ARTICLES_FILE))
-    paths = require_files(files, folder, sample.ARTICLES_FILE, remedy=download_of("sample"))
-    return custom.corpus_of(paths, "paragraph", options)
+    paths = require_files(files, folder, sample.ARTICLES_FILE, remedy=download_remedy("sample"))
+    return custom.make_corpus(paths, "paragraph", options)
 
 
 def _open_custom(options: PreparationOptions, working_dir: Path) -> Corpus:
-    return custom.corpus_of(custom.find_inputs(options.input_paths), options.input_format, options)
+    return custom.make_corpus(custom.find_inputs(options.input_paths), options.input_format, options)
 
 
 def _wiki_dataset(name: str) -> Dataset:
@@ -100,12 +101,12 @@ DATASETS = {
     "wikicorpus_zh": _wiki_dataset("wikicorpus_zh"),
     "pubmed_baseline": Dataset(
         "pubmed_baseline_one_article_per_line.txt",
-        deferred("bert_tf.contrib.biomedical.pubmed:open_corpus"),
+        deferred_function("bert_tf.contrib.biomedical.pubmed:open_corpus"),
         ("max_bad_records",),
     ),
     "pubmed_fulltext": Dataset(
         "pubmed_fulltext_one_article_per_line.txt",
-        deferred("bert_tf.contrib.biomedical.pubmed_fulltext:open_corpus"),
+        deferred_function("bert_tf.contrib.biomedical.pubmed_fulltext:open_corpus"),
         ("license_groups", "captions", "max_bad_records"),
     ),
     "sample": Dataset("sample_one_article_per_line.txt", _open_sample),
@@ -114,12 +115,12 @@ DATASETS = {
         _open_custom,
         ("input_files", "input_format", "text_column", "max_bad_records", *ENCODING_OPTIONS),
     ),
-    "books_wiki_en_corpus": Dataset(made_of=("bookscorpus", "wikicorpus_en")),
-    "pubmed_daily_update": Dataset(read_with="pubmed_baseline"),
+    "books_wiki_en_corpus": Dataset(corpora=("bookscorpus", "wikicorpus_en")),
+    "pubmed_daily_update": Dataset(main_dataset="pubmed_baseline"),
     "chemprot": Dataset(
         options=("max_bad_records",),
         tables_folder="biobert/ChemProt",
-        make_tables=deferred("bert_tf.contrib.biomedical.chemprot:make_tables"),
+        make_tables=deferred_function("bert_tf.contrib.biomedical.chemprot:make_tables"),
     ),
 }
 # Datasets that are only downloaded: questions, sentences, weights.
@@ -137,19 +138,19 @@ def formatting_options(name: str) -> list[str]:
     return [*dataset.options] if dataset.make_tables else [*dataset.options, "keep_duplicates"]
 
 
-def parts_of(name: str) -> tuple[str, ...]:
+def find_corpora(name: str) -> tuple[str, ...]:
     """The corpora of a dataset to pre-train on; empty for other datasets."""
     dataset = dataset_named(name)
-    return dataset.made_of or ((name,) if dataset.formatted_file else ())
+    return dataset.corpora or ((name,) if dataset.formatted_file else ())
 
 
-def corpora_of(name: str) -> tuple[str, ...]:
-    """As `parts_of`. Raises: UserError where the dataset is not for pre-training."""
-    if main := dataset_named(name).read_with:
+def require_corpora(name: str) -> tuple[str, ...]:
+    """As `find_corpora`. Raises: UserError where the dataset is not for pre-training."""
+    if main := dataset_named(name).main_dataset:
         raise UserError(f"dataset={name} is read together with {main}: --dataset={main}")
-    if not parts_of(name):
+    if not find_corpora(name):
         raise UserError(
-            f"dataset={name} is not for pre-training; choose one of {', '.join(filter(parts_of, DATASETS))}, or "
+            f"dataset={name} is not for pre-training; choose one of {', '.join(filter(find_corpora, DATASETS))}, or "
             "wikicorpus_<code> for the Wikipedia of another language"
         )
-    return parts_of(name)
+    return find_corpora(name)

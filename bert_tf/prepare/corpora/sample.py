@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_tf.base.files import sha256_of_file, write_text
-from bert_tf.prepare.running.stage import Made
+from bert_tf.prepare.running.stage import StageResult
 from bert_tf.records.manifest import FileEntry
 
 ARTICLES_FILE = "articles.txt"
@@ -136,7 +136,7 @@ def generate(seed: int) -> tuple[str, dict[str, dict[str, Any]]]:
     return "\n".join("".join(town.text + "\n" for town in article) for article in articles), questions
 
 
-def write_sample(folder: Path, seed: int) -> Made:
+def write_sample(folder: Path, seed: int) -> StageResult:
     """Writes articles and question files to `folder`; returns their counts and entries."""
     text, questions = generate(seed)
     contents = {ARTICLES_FILE: text, **{name: json.dumps(file, indent=1) + "\n" for name, file in questions.items()}}

@@ -79,7 +79,7 @@ def require_files(paths: list[Path], folder: Path, kind: str, *, remedy: str) ->
     return paths
 
 
-def name_others(folder: Path, inside: Sequence[Path], remedy: str) -> None:
+def note_unread_files(folder: Path, inside: Sequence[Path], remedy: str) -> None:
     """Prints how many files in `folder` are not among `inside`, those that are read, by their suffixes."""
     names = (path.relative_to(folder) for path in {*folder.rglob("*")} - {*inside} if path.is_file())
     visible = (name for name in names if not any(part.startswith(".") for part in name.parts))
@@ -88,7 +88,7 @@ def name_others(folder: Path, inside: Sequence[Path], remedy: str) -> None:
         print_beside_bars(f"{folder}: not read: {counts} ({remedy})")
 
 
-def download_of(dataset: str) -> str:
+def download_remedy(dataset: str) -> str:
     return f"{command('download', dataset)} fetches them"
 
 
@@ -202,7 +202,7 @@ def _first_fault(path: Path, encoding: str) -> str:
                 return ""
 
 
-def encoding_of(path: Path, fallback: str | None, errors: str) -> str:
+def find_encoding(path: Path, fallback: str | None, errors: str) -> str:
     """The encoding of `path`; `fallback` is for files that do not state theirs.
 
     Raises: UserError where the file is not text; or where no encoding fits, except with ``errors="replace"``.
@@ -235,9 +235,9 @@ def num_utf8_bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
-def document_too_large(where: str, or_else: str = "") -> UserError:
+def document_too_large(where: str, alternative: str = "") -> UserError:
     rule = f"a document of more than {LARGEST_DOCUMENT_BYTES:,} bytes, too large to be held in memory"
-    return UserError(f"{where}: {rule}: split it into several{or_else}")
+    return UserError(f"{where}: {rule}: split it into several{alternative}")
 
 
 def formatted_lines(paths: Sequence[Path], description: str) -> Iterator[tuple[Path, int, bytes]]:
@@ -276,9 +276,9 @@ def read_lines(path: Path, fallback_encoding: str | None = None, encoding_errors
 
     With ``encoding_errors="replace"`` a file of unknown encoding is UTF-8 with U+FFFD for each invalid sequence.
 
-    Raises: UserError as `encoding_of`, or where a line is too large for a document (which is then not read to its end).
+    Raises: UserError as `find_encoding`, or where a line is too large for a document, which is not read to its end.
     """
-    encoding = encoding_of(path, fallback_encoding, encoding_errors)
+    encoding = find_encoding(path, fallback_encoding, encoding_errors)
     with _open_unpacked(path) as file, io.TextIOWrapper(file, encoding=encoding, errors=encoding_errors) as text:
         number = 0
         while line := text.readline(LARGEST_DOCUMENT_BYTES + 2):

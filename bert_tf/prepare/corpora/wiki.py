@@ -23,9 +23,9 @@ from bert_tf.prepare.corpora.documents import (
     Dropped,
     Position,
     as_line,
-    files_from,
-    in_batches,
+    batch_documents,
     json_text,
+    remaining_files,
 )
 from bert_tf.prepare.corpora.wiki_templates import KNOWN_NAMESPACES, Namespaces, namespace_key
 from bert_tf.prepare.corpora.wikitext import Removed, is_prose, paragraphs_of, tidy, unescape, without_tags
@@ -83,7 +83,7 @@ def read_namespaces(dump: Path) -> Namespaces:
 
 def read_batches(paths: Sequence[Path], position: Position) -> Iterator[Batch]:
     """Batches of pages as XML, of about equal size; of a multistream dump, each stream is a batch."""
-    for path, start in files_from(paths, position):
+    for path, start in remaining_files(paths, position):
         if xml_files.is_multistream(path):
             for stream in xml_files.streams(path, start["byte"]):
                 end = stream.start + len(stream.packed)
@@ -92,7 +92,7 @@ def read_batches(paths: Sequence[Path], position: Position) -> Iterator[Batch]:
         # The whole file, or the last of its streams, which shows whether the file was cut off.
         with XmlFile(path, start["byte"]) as file:
             pages = (page if isinstance(page, Damage) else page.xml for page in file.elements(*_ELEMENTS))
-            yield from in_batches(pages, path, start, count_read_bytes=lambda: file.num_file_bytes)  # noqa: B023 - called at once
+            yield from batch_documents(pages, path, start, count_read_bytes=lambda: file.num_file_bytes)  # noqa: B023 - called at once
 
 
 def clean_part(part: bytes | Stream, *, namespaces: Namespaces = KNOWN_NAMESPACES) -> Cleaned | list[Cleaned]:
@@ -103,7 +103,7 @@ def clean_part(part: bytes | Stream, *, namespaces: Namespaces = KNOWN_NAMESPACE
     with contextlib.suppress(OSError):  # of a damaged stream, which then is not at its end
         text = decompressor.decompress(part.packed)
     cutter = Cutter(part.path, *_ELEMENTS, is_inside=part.start > 0)
-    pages = [*(element.xml for element in cutter.cut(text)), cutter.rest()]
+    pages = [*(element.xml for element in cutter.cut(text)), cutter.incomplete_element()]
     results: list[Cleaned] = [clean(page, namespaces) for page in pages if page.strip()]
     if decompressor.unused_data or not decompressor.eof:
         fault = f"the bzip2 stream at byte {part.start:,} is damaged: its pages are lost; fetch the dump again"

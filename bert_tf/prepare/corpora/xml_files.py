@@ -78,7 +78,7 @@ def streams(path: Path, start: int) -> Iterator[Stream]:
                 )
 
 
-def encoding_of(path: Path, head: bytes) -> str:
+def find_xml_encoding(path: Path, head: bytes) -> str:
     """The encoding of a file that begins with `head`, by its byte-order mark or declaration; empty for UTF-8.
 
     Raises: UserError where Python does not know it.
@@ -138,7 +138,7 @@ class Cutter:
             self._is_inside, self.is_closed = not is_root, is_end and is_root
         self._waiting = self._element(text[begin:]).xml
 
-    def rest(self) -> bytes:
+    def incomplete_element(self) -> bytes:
         """What is left of an element that has no end, or no beginning."""
         return self._waiting if self._tag or self._is_inside else b""
 
@@ -187,9 +187,9 @@ class XmlFile(contextlib.AbstractContextManager):
             yield element
         if not cutter.is_closed:
             self.note_damage("without its closing tag")
-        yield from self.ends_after(num_elements, tags[0])
+        yield from self.damage_of_rest(num_elements, tags[0])
 
-    def ends_after(self, num_elements: int, tag: str) -> Iterator[Damage]:
+    def damage_of_rest(self, num_elements: int, tag: str) -> Iterator[Damage]:
         """What stands for the rest of the file, if it is damaged. Raises: UserError if there is no element."""
         if not num_elements and not self._start:
             raise UserError(
@@ -229,7 +229,7 @@ class XmlFile(contextlib.AbstractContextManager):
 
     def _decoded(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
         first = next(blocks, b"")
-        encoding = "" if self._start else encoding_of(self.path, first[:_HEAD_BYTES])
+        encoding = "" if self._start else find_xml_encoding(self.path, first[:_HEAD_BYTES])
         blocks = itertools.chain([first], blocks)
         if not encoding:
             yield from blocks

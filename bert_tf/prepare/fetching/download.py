@@ -18,12 +18,12 @@ from typing import Callable
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_folder, sync
-from bert_tf.base.registration import deferred
+from bert_tf.base.registration import deferred_function
 from bert_tf.prepare.corpora import books, text_files, wiki
 from bert_tf.prepare.fetching import mrpc
-from bert_tf.prepare.fetching.fetch import Client, NotThereError, describe_file, or_else
+from bert_tf.prepare.fetching.fetch import Client, NotThereError, adding_remedy, describe_file
 from bert_tf.prepare.fetching.sources import SOURCES, Archive, RemoteFile, Source, source_of
-from bert_tf.prepare.running.stage import Made, Stage, clear_disk_errors, run_stage
+from bert_tf.prepare.running.stage import Stage, StageResult, clear_disk_errors, run_stage
 from bert_tf.records.manifest import FileEntry
 from bert_tf.settings.preparation import LICENSE_GROUPS
 
@@ -100,7 +100,7 @@ class Files:
         arguments = {"license_groups": self.license_groups} if source.kind == "articles" else {}
         self.stage = Stage("download", dataset, self.manifest_path, arguments, [], is_fetched=True, grows=source.grows)
 
-    def make(self, fetch: Callable[[Files], None]) -> Made:
+    def make(self, fetch: Callable[[Files], None]) -> StageResult:
         """Gets all missing files by `fetch`; returns the counts and entries of all files."""
         fetch(self)
         entries = sorted(self.stage.finished.values(), key=lambda entry: entry.file)
@@ -111,8 +111,10 @@ class Files:
 
     def needs(self, name: str, *, may_be_placed: bool = True) -> bool:
         """Whether a file must be fetched; one that the user has placed is used as it is, if `may_be_placed`."""
-        earlier = self.stage.made_before.get(name)
-        may_be_placed = may_be_placed and name not in self.stage.damaged and not (earlier and "url" in earlier.details)
+        earlier = self.stage.earlier_entries.get(name)
+        may_be_placed = (
+            may_be_placed and name not in self.stage.damaged_files and not (earlier and "url" in earlier.details)
+        )
         is_placed = may_be_placed and (self.folder / name).is_file()
         if is_placed and name not in self.stage.finished:
             print(f"{self.dataset}: taking {self.folder / name} as placed there", flush=True)
@@ -124,7 +126,7 @@ class Files:
 
     def fetch(self, remote: RemoteFile, label: str = "") -> None:
         path = self.folder / remote.name
-        with or_else(self.remedy(remote.name)):
+        with adding_remedy(self.remedy(remote.name)):
             described = self.client.fetch(remote.url, path, checksum=remote.checksum, label=label or path.name)
         self.add(remote.name, described)
 
@@ -146,14 +148,14 @@ class Files:
         if is_placed:
             print(f"{self.dataset}: unpacking {placed} as placed there", flush=True)
         elif not packed.is_file():
-            with or_else(self.remedy(placed.name)):
+            with adding_remedy(self.remedy(placed.name)):
                 self.client.fetch(archive.url, packed, checksum=archive.checksum, label=placed.name)
         unpacked = self.folder / f".{placed.name}.unpacked"
         try:
             unpack(packed, unpacked, [PurePosixPath(archive.top, name).as_posix() for name in missing])
             for name in missing:
                 source, path = unpacked / archive.top / name, self.folder / name
-                with or_else(f"delete {packed}, which is not the published archive"):
+                with adding_remedy(f"delete {packed}, which is not the published archive"):
                     entry = describe_file(source, archive.files[name])
                 path.parent.mkdir(parents=True, exist_ok=True)
                 sync(source)
@@ -175,7 +177,7 @@ def unpack(archive: Path, folder: Path, members: Sequence[str] | None = None) ->
     Raises: UserError where it is damaged, no .zip, needs a password, or lacks one of the members.
     """
     with (
-        or_else(f"delete {archive}, so that it is fetched anew"),
+        adding_remedy(f"delete {archive}, so that it is fetched anew"),
         text_files.refusing_damage(archive, zipfile.BadZipFile, KeyError, RuntimeError),
         zipfile.ZipFile(archive) as packed,
     ):
@@ -189,7 +191,7 @@ def _fetch_files(files: Files) -> None:
 
 
 def _fetch_mrpc(files: Files) -> None:
-    if files.stage.damaged or not all((files.folder / name).is_file() for name in mrpc.MADE_FILES):
+    if files.stage.damaged_files or not all((files.folder / name).is_file() for name in mrpc.MADE_FILES):
         files.fetch_files()
         mrpc.make_files(files.folder, *(files.folder / remote.name for remote in files.source.files))
     for name in mrpc.MADE_FILES:
@@ -199,7 +201,7 @@ def _fetch_mrpc(files: Files) -> None:
 def _fetch_dump(files: Files) -> None:
     name = f"{files.dataset}.xml.bz2"
     if files.needs(name):
-        with or_else(files.remedy(name)):
+        with adding_remedy(files.remedy(name)):
             newest = _newest_dump(files, name)
         files.fetch(newest)
 
@@ -239,14 +241,14 @@ _FETCH: dict[str, Callable[[Files], None]] = {
     "files": _fetch_files,
     "paraphrases": _fetch_mrpc,
     "dump": _fetch_dump,
-    "pubmed": deferred("bert_tf.contrib.biomedical.fetching:fetch_pubmed"),
-    "articles": deferred("bert_tf.contrib.biomedical.fetching:fetch_articles"),
+    "pubmed": deferred_function("bert_tf.contrib.biomedical.fetching:fetch_pubmed"),
+    "articles": deferred_function("bert_tf.contrib.biomedical.fetching:fetch_articles"),
 }
 # By a source's kind: finds files that the user has placed and that stand for the whole dataset.
 _FIND_PLACED: dict[str, Callable[[Files], list[Path]]] = {
     "dump": lambda files: wiki.find_dumps(files.folder, files.dataset),
-    "pubmed": deferred("bert_tf.contrib.biomedical.fetching:placed_pubmed"),
-    "articles": deferred("bert_tf.contrib.biomedical.fetching:placed_articles"),
+    "pubmed": deferred_function("bert_tf.contrib.biomedical.fetching:placed_pubmed"),
+    "articles": deferred_function("bert_tf.contrib.biomedical.fetching:placed_articles"),
     "books": lambda files: text_files.find_text_files(files.folder),
     "catalogue": _placed_checkpoints,
 }

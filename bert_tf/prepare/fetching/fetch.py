@@ -45,7 +45,7 @@ class NotThereError(UserError):
 
 
 @contextlib.contextmanager
-def or_else(remedy: str) -> Iterator[None]:
+def adding_remedy(remedy: str) -> Iterator[None]:
     """Appends another remedy to the message of a `UserError`."""
     try:
         yield

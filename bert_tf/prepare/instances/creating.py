@@ -16,8 +16,8 @@ from bert_tf.prepare.corpora import registry
 from bert_tf.prepare.fetching.sources import wikipedia_of
 from bert_tf.prepare.instances import vocabulary
 from bert_tf.prepare.instances.instances import RecordSettings, TokenSettings, make_shard, make_token_file, total_counts
-from bert_tf.prepare.layout import Layout, task_pool_of
-from bert_tf.prepare.running.stage import Made, Stage, clear_disk_errors, counts_in_words, run_stage
+from bert_tf.prepare.layout import Layout, make_task_pool
+from bert_tf.prepare.running.stage import Stage, StageResult, clear_disk_errors, counts_in_words, run_stage
 from bert_tf.prepare.running.workers import TaskPool, make_files
 from bert_tf.records.manifest import MANIFEST_NAME, FileEntry, Manifest, VocabEntry, describe_input, read_manifest
 from bert_tf.records.pair_file import ensure_pairs
@@ -41,7 +41,7 @@ def _casing_flags(options: PreparationOptions) -> CasingFlags:
     return CasingFlags(*(None if value is None else bool(value) for value in flags))
 
 
-def casing_of(options: PreparationOptions) -> Casing:
+def requested_casing(options: PreparationOptions) -> Casing:
     """The casing that the options ask for; by default lower case."""
     lower_case, strip_accents = _casing_flags(options)
     return Casing.from_flags(lower_case is not False, strip_accents)
@@ -56,7 +56,7 @@ def find_vocab_file(options: PreparationOptions, layout: Layout) -> Path:
     dataset = options.dataset
     if options.vocab_file:
         return Path(options.vocab_file)
-    google_vocab = GOOGLE_VOCABULARIES[casing_of(options).lower_case]
+    google_vocab = GOOGLE_VOCABULARIES[requested_casing(options).lower_case]
     if dataset == "wikicorpus_zh":
         google_vocab = GOOGLE_CHINESE_VOCABULARY
     candidates = [layout.vocab / dataset / "vocab.txt"]
@@ -130,9 +130,9 @@ class _Vocabulary(NamedTuple):
     entry: VocabEntry
     casing: Casing
 
-    def in_folder(self, folder: Path) -> TokenSettings:
+    def settings_in_folder(self, folder: Path) -> TokenSettings:
         """Settings that name the copy in a stage's folder, as workers on other machines may not see the file itself."""
-        return TokenSettings(str(folder / vocabulary.name_of_copy(self.file)), self.casing)
+        return TokenSettings(str(folder / vocabulary.copy_name(self.file)), self.casing)
 
 
 def _make_file(task: tuple[Path, Path, Shard], make: Callable[..., FileEntry]) -> FileEntry:
@@ -156,7 +156,7 @@ def _make_from_shards(
             shard = Shard(SPLITS.index(split), number)
             tasks[split][name] = source.folder / entry.file, stage.folder / name, shard
 
-    def make_all(stage: Stage) -> Made:
+    def make_all(stage: Stage) -> StageResult:
         vocabulary.copy_vocab(vocab.file, stage.folder)
         shards = make_files(stage, workers, functools.partial(_make_file, make=make), tasks, kind.label)
         return total_counts(shards), shards
@@ -199,12 +199,12 @@ def create_token_files(options: PreparationOptions, layout: Layout) -> None:
     arguments = {**vocab.casing.flags(), **{name: source.manifest.arguments[name] for name in _SHARDING_ARGUMENTS}}
     name = f"{_casing_in_names(vocab.casing)}_{_parameters_of_shards(source.manifest)}"
     stage = _stage(_TOKEN_FILES, layout.tokens / name / options.dataset, arguments, source, vocab)
-    make = functools.partial(make_token_file, settings=vocab.in_folder(stage.folder))
-    _make_from_shards(source, stage, _TOKEN_FILES, vocab, make, task_pool_of(options, layout))
+    make = functools.partial(make_token_file, settings=vocab.settings_in_folder(stage.folder))
+    _make_from_shards(source, stage, _TOKEN_FILES, vocab, make, make_task_pool(options, layout))
 
 
 def _token_files(options: PreparationOptions, layout: Layout) -> _Source:
-    """The token files of the casing that `casing_of` gives, or else of any casing that agrees with the flags given.
+    """The token files of the `requested_casing`, or else of any casing that agrees with the flags given.
 
     Raises: UserError where the dataset has no token files, some are missing, or there are several sets.
     """
@@ -217,7 +217,7 @@ def _token_files(options: PreparationOptions, layout: Layout) -> _Source:
     casings = itertools.starmap(Casing, itertools.product((False, True), repeat=2))
     matching = [casing for casing in casings if all(flag in (None, value) for flag, value in zip(flags, casing))]
     is_any = len(matching) == 4
-    folders = ([] if is_any else folders_of(casing_of(options))) or folders_of(*matching)
+    folders = ([] if is_any else folders_of(requested_casing(options))) or folders_of(*matching)
     if len(folders) > 1:
         raise UserError(
             f"{dataset} has token files in {' and '.join(map(str, folders))}: move away those that you do not need"
@@ -237,7 +237,7 @@ def _pair_settings(options: PreparationOptions, single_segments: bool) -> PairSe
 def create_pairs(options: PreparationOptions, layout: Layout) -> None:
     source = _token_files(options, layout)
     settings = _pair_settings(options, options.no_next_sentence)
-    workers = task_pool_of(options, layout)
+    workers = make_task_pool(options, layout)
     counts = Counter[str]()
     with clear_disk_errors(source.folder):
         for entries in filter(None, source.manifest.shards.values()):
@@ -278,5 +278,5 @@ def _create_records(options: PreparationOptions, layout: Layout, source: _Source
     }
     folder = layout.tfrecord / _tfrecord_folder(vocab.casing, pairs, rules, source.manifest) / options.dataset
     stage = _stage(_RECORDS, folder, arguments, source, vocab)
-    make = functools.partial(make_shard, settings=RecordSettings(vocab.in_folder(folder), pairs, rules))
-    _make_from_shards(source, stage, _RECORDS, vocab, make, task_pool_of(options, layout))
+    make = functools.partial(make_shard, settings=RecordSettings(vocab.settings_in_folder(folder), pairs, rules))
+    _make_from_shards(source, stage, _RECORDS, vocab, make, make_task_pool(options, layout))

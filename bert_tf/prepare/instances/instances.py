@@ -120,7 +120,7 @@ def count_text(text: TokenizedText, unknown_id: int) -> dict[str, int]:
     }
 
 
-def entry_of(output: Path, sha256: str, counts: dict[str, int], **details: int) -> FileEntry:
+def shard_entry(output: Path, sha256: str, counts: dict[str, int], **details: int) -> FileEntry:
     """The entry of a shard's file in its manifest, which is in the folder above that of the split."""
     name = f"{output.parent.name}/{output.name}"
     return FileEntry(name, output.stat().st_size, sha256, {**details, "counts": counts})
@@ -134,7 +134,7 @@ def make_token_file(source: Path, output: Path, shard: Shard, *, settings: Token
     tokenizer = settings.tokenizer
     text = read_text(source, tokenizer)
     sha256 = write_tokens(output, text, shard, tokenizer.vocab_size)
-    return entry_of(output, sha256, count_text(text, tokenizer.vocab[UNKNOWN_TOKEN]))
+    return shard_entry(output, sha256, count_text(text, tokenizer.vocab[UNKNOWN_TOKEN]))
 
 
 class RecordSettings(NamedTuple):
@@ -190,7 +190,7 @@ def make_shard(source: Path, output: Path, shard: Shard, *, settings: RecordSett
             yield block
 
     sha256 = write_records(output, counted_blocks())
-    return entry_of(output, sha256, dict(counts), num_instances=counts["num_instances"])
+    return shard_entry(output, sha256, dict(counts), num_instances=counts["num_instances"])
 
 
 def total_counts(shards: Mapping[str, Sequence[FileEntry]]) -> dict[str, float]:

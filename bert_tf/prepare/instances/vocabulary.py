@@ -22,7 +22,7 @@ from pathlib import Path
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file, write_text
 from bert_tf.prepare.corpora.text_files import decoded, formatted_lines
-from bert_tf.prepare.running.stage import Made
+from bert_tf.prepare.running.stage import StageResult
 from bert_tf.prepare.sharding.sentences import PARAGRAPH_SEPARATOR, SENTENCE_END, split_by_rules
 from bert_tf.records.manifest import FileEntry
 from bert_tf.text.basic_tokenizer import Casing, is_ideograph
@@ -232,7 +232,7 @@ def train_sentencepiece(paths: Sequence[Path], vocab_size: int, casing: Casing) 
     return with_exact_sums(model.getvalue())
 
 
-def name_of_copy(vocab_file: Path) -> str:
+def copy_name(vocab_file: Path) -> str:
     if is_pipeline(vocab_file):
         return TOKENIZER
     return SENTENCEPIECE_MODEL if is_sentencepiece_model(vocab_file) else VOCABULARY
@@ -243,7 +243,7 @@ def copy_vocab(vocab_file: Path, folder: Path) -> None:
 
     Removes a model or tokenizer.json of another kind that an earlier run copied: it would be taken for the original.
     """
-    name = name_of_copy(vocab_file)
+    name = copy_name(vocab_file)
     with atomic_file(folder / name) as copy:
         copy.write(vocab_file.read_bytes())
     if name != VOCABULARY:
@@ -252,7 +252,7 @@ def copy_vocab(vocab_file: Path, folder: Path) -> None:
         (folder / other).unlink(missing_ok=True)
 
 
-def create_vocab(output: Path, paths: Sequence[Path], vocab_size: int, casing: Casing) -> Made:
+def create_vocab(output: Path, paths: Sequence[Path], vocab_size: int, casing: Casing) -> StageResult:
     """Writes the vocabulary (SentencePiece if `output` ends in .model)."""
     if is_sentencepiece_model(output):
         content = train_sentencepiece(paths, vocab_size, casing)

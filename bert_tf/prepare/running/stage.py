@@ -84,7 +84,7 @@ class Journal(NamedTuple):
     # file that --action verify has found damaged. Also "time", unless it was copied from an earlier run's journal.
     steps: list[dict[str, Any]]
     finished: dict[str, FileEntry]
-    damaged: set[str]  # names of damaged files that have not been made again
+    damaged_files: set[str]  # names of damaged files that have not been made again
     checkpoint: dict[str, Any] | None  # the last one
 
 
@@ -140,8 +140,8 @@ class Stage:
       grows: each run may find more files to make.
     Attributes:
       finished: name of a file (relative to the manifest's folder) -> its entry.
-      damaged: names of files that exist, but must be made again.
-      made_before: name of a file -> its entry in the manifest, if there is a manifest.
+      damaged_files: names of files that exist, but must be made again.
+      earlier_entries: name of a file -> its entry in the manifest, if there is a manifest.
 
     Raises (on entering):
       UserError: another run holds the lock, or the folder's files were made from other arguments or inputs.
@@ -164,8 +164,8 @@ class Stage:
         self.finished: dict[str, FileEntry] = {}
         self.checkpoint: dict[str, Any] | None = None
         self.is_done = False
-        self.made_before: dict[str, FileEntry] = {}
-        self.damaged: set[str] = set()
+        self.earlier_entries: dict[str, FileEntry] = {}
+        self.damaged_files: set[str] = set()
         # The prefix of its files' names in a shared folder.
         self._shared_prefix = manifest_path.name.removesuffix(MANIFEST_NAME)
         self._journal_path = journal_path(manifest_path)
@@ -185,14 +185,14 @@ class Stage:
             self._lock(stack)
             manifest = read_manifest(self.manifest_path)
             if manifest is not None:
-                self.made_before = {entry.file: entry for entry in manifest.entries}
+                self.earlier_entries = {entry.file: entry for entry in manifest.entries}
                 self._require_same(self.manifest_path, manifest, None)
-                self.finished.update(self.made_before)
+                self.finished.update(self.earlier_entries)
             self._read_journal()
             missing = [name for name, entry in self.finished.items() if not entry.is_in(self.folder)]
             for name in missing:
                 del self.finished[name]
-            to_remake = [*missing, *sorted(self.damaged)]
+            to_remake = [*missing, *sorted(self.damaged_files)]
             self.is_done = manifest is not None and not to_remake and not self._grows
             if manifest is not None and to_remake:
                 files = f"{len(to_remake)} lost or damaged files"
@@ -200,7 +200,7 @@ class Stage:
             self._remove_temporary_files()
             if self.is_done:
                 # A run that was killed right after writing the manifest leaves its journal.
-                self.forget()
+                self.remove_journal()
             else:
                 self._open_journal(stack)
             self._exit_stack = stack.pop_all()
@@ -228,7 +228,7 @@ class Stage:
         """
         manifest = Manifest(**vars(self._header), counts=counts, shards=shards)
         for entry in manifest.entries:
-            if self.made_before.get(entry.file, entry).sha256 != entry.sha256 and not self._is_fetched:
+            if self.earlier_entries.get(entry.file, entry).sha256 != entry.sha256 and not self._is_fetched:
                 raise UserError(
                     f"{self.folder / entry.file} now has other bytes than the first time, because its input or the "
                     f"program has changed since: delete {self.manifest_path} with the files that it lists and all that "
@@ -238,9 +238,9 @@ class Stage:
         with atomic_file(self.manifest_path) as file:
             # Python has bytes of a file name that are not UTF-8 as lone surrogates; in the JSON they become escapes.
             file.write(text.encode("utf-8", "backslashreplace") + b"\n")
-        self.forget()
+        self.remove_journal()
 
-    def forget(self) -> None:
+    def remove_journal(self) -> None:
         """Removes the journal: the next run starts from the beginning."""
         self._journal_path.unlink(missing_ok=True)
 
@@ -284,15 +284,15 @@ class Stage:
         if journal is None or not journal.steps:
             return
         # A repair may go on with any version of the program: `complete` compares its bytes with the manifest.
-        self._require_same(self._journal_path, journal.header, None if self.made_before else journal.program)
-        for name in journal.damaged:
+        self._require_same(self._journal_path, journal.header, None if self.earlier_entries else journal.program)
+        for name in journal.damaged_files:
             self.finished.pop(name, None)
         self.finished.update(journal.finished)
-        self.damaged, self.checkpoint = journal.damaged, journal.checkpoint
+        self.damaged_files, self.checkpoint = journal.damaged_files, journal.checkpoint
 
     def _open_journal(self, stack: contextlib.ExitStack) -> None:
         # Rewritten as a whole: appending to a last line that was cut short would damage the journal.
-        steps: list[dict[str, Any]] = [{"damaged": name} for name in sorted(self.damaged)]
+        steps: list[dict[str, Any]] = [{"damaged": name} for name in sorted(self.damaged_files)]
         steps += ({"finished": entry.to_json()} for entry in self.finished.values())
         if self.checkpoint is not None:
             steps.append({"checkpoint": self.checkpoint})
@@ -319,10 +319,10 @@ def has_begun(manifest_path: Path) -> bool:
 
 
 # What a stage has made: total counts, and its files by split.
-Made = tuple[dict[str, Any], dict[str, list[FileEntry]]]
+StageResult = tuple[dict[str, Any], dict[str, list[FileEntry]]]
 
 
-def run_stage(stage: Stage, label: str, output: Path, make: Callable[[Stage], Made]) -> dict[str, Any] | None:
+def run_stage(stage: Stage, label: str, output: Path, make: Callable[[Stage], StageResult]) -> dict[str, Any] | None:
     """Has `make` write the missing files; prints and returns its counts, or returns None if there was nothing to do."""
     with stage:
         if stage.is_done:
@@ -344,14 +344,14 @@ def counts_in_words(counts: Mapping[str, float]) -> str:
     )
 
 
-class Prepared(NamedTuple):
+class PreparedStage(NamedTuple):
     """What a stage of a dataset has left on the disk."""
 
     manifest_path: Path
     header: Header
     manifest: Manifest | None
     journal: Journal | None  # of a stage that is not finished, or that makes files again
-    is_at_work: bool  # whether a run holds its lock
+    is_running: bool  # whether a run holds its lock
     fault: str | None  # why the manifest or journal cannot be read
 
     @property
@@ -386,9 +386,9 @@ class Prepared(NamedTuple):
         return sum(entry.num_bytes for entry in self.entries)
 
 
-def read_stage(manifest_path: Path, stage: str) -> Prepared | None:
+def read_stage(manifest_path: Path, stage: str) -> PreparedStage | None:
     """What the stage with this manifest has left, or None if it has not begun; `stage`: its name, if no download."""
-    is_at_work = is_locked(_beside(manifest_path, ".lock"))
+    is_running = is_locked(_beside(manifest_path, ".lock"))
     try:
         manifest = read_manifest(manifest_path)
         if manifest and manifest.stage != "download":
@@ -398,10 +398,10 @@ def read_stage(manifest_path: Path, stage: str) -> Prepared | None:
         dataset, is_in_name, _ = manifest_path.name.partition("_one_")
         name = dataset if is_in_name else manifest_path.parent.name
         header = Header(stage, name, FORMAT_VERSION, arguments={}, inputs=(), vocab=None)
-        return Prepared(manifest_path, header, None, None, is_at_work, str(error))
+        return PreparedStage(manifest_path, header, None, None, is_running, str(error))
     if journal and (journal.steps or not manifest):
-        return Prepared(manifest_path, journal.header, manifest, journal, is_at_work, None)
-    return Prepared(manifest_path, manifest, manifest, None, is_at_work, None) if manifest else None
+        return PreparedStage(manifest_path, journal.header, manifest, journal, is_running, None)
+    return PreparedStage(manifest_path, manifest, manifest, None, is_running, None) if manifest else None
 
 
 def manifests_in(root: Path, pattern: str) -> list[Path]:

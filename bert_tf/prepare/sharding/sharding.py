@@ -26,7 +26,7 @@ import numpy as np
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import TEMPORARY_SUFFIX, atomic_file, read_ahead
 from bert_tf.prepare.corpora.text_files import decoded, formatted_lines
-from bert_tf.prepare.running.stage import Made, Stage
+from bert_tf.prepare.running.stage import Stage, StageResult
 from bert_tf.prepare.running.workers import TaskPool, make_files
 from bert_tf.prepare.sharding import sentences
 from bert_tf.records.manifest import FileEntry
@@ -35,7 +35,7 @@ from bert_tf.records.token_file import SPLITS
 # Tells the random stream of `assign_documents` apart from those of the splits, whose numbers are 0 and 1.
 _TIES = 2
 # How much text is held in memory while documents are gathered by shard.
-HELD_BYTES = 256 << 20
+BUFFER_BYTES = 256 << 20
 
 
 class ShardingSettings(NamedTuple):
@@ -61,7 +61,7 @@ class ShardingSettings(NamedTuple):
 class ShardTask(NamedTuple):
     """What a worker needs to write a shard."""
 
-    gathered: Path  # a file of the shard's documents, one after the other, in the order of the text
+    documents_path: Path  # a file of the shard's documents, one after the other, in the order of the text
     output: Path
     lengths: np.ndarray  # uint32 [n], of these documents, in bytes
     seed: tuple[int, int, int]
@@ -122,7 +122,7 @@ def gather(paths: Sequence[Path], lengths: np.ndarray, assignment: np.ndarray, o
             decoded(document, path, offset)
             buffers[shard] += document
             num_buffered += length
-        if num_buffered > HELD_BYTES:
+        if num_buffered > BUFFER_BYTES:
             write()
             num_buffered = 0
     write()
@@ -141,9 +141,9 @@ def _write_shard(task: ShardTask, *, segmentation_method: str) -> FileEntry:
     num_sentences = num_bytes = 0
     ends = np.cumsum(task.lengths, dtype=np.int64)
     order = np.random.default_rng(task.seed).permutation(len(ends))
-    with open(task.gathered, "rb") as documents, atomic_file(task.output) as file:
+    with open(task.documents_path, "rb") as documents, atomic_file(task.output) as file:
         if os.fstat(documents.fileno()).st_size != ends[-1]:
-            raise _changed_error(task.gathered)
+            raise _changed_error(task.documents_path)
         # The whole file, because its documents are needed in another order.
         read_ahead(documents)
         for end, length in zip(ends[order].tolist(), task.lengths[order].tolist()):
@@ -159,7 +159,7 @@ def _write_shard(task: ShardTask, *, segmentation_method: str) -> FileEntry:
 
 def shard_corpus(
     stage: Stage, dataset: str, paths: Sequence[Path], settings: ShardingSettings, workers: TaskPool
-) -> Made:
+) -> StageResult:
     """Writes all shards of `dataset`; returns the counts and the entries of the shards.
 
     Raises:
@@ -184,11 +184,11 @@ def shard_corpus(
     temporary_suffix = f"{uuid.uuid4().hex}{TEMPORARY_SUFFIX}"
     for shard, ((split, number), shard_lengths) in enumerate(zip(numbered, np.split(ordered, ends[:-1]))):
         name = f"{dataset}_{split}_{number}.txt"
-        gathered, output = stage.folder / f"{name}.{temporary_suffix}", f"{split}/{name}"
+        documents_path, output = stage.folder / f"{name}.{temporary_suffix}", f"{split}/{name}"
         seed = (settings.random_seed, SPLITS.index(split), number)
-        tasks[split][output] = ShardTask(gathered, stage.folder / output, shard_lengths, seed)
+        tasks[split][output] = ShardTask(documents_path, stage.folder / output, shard_lengths, seed)
         if output not in stage.finished:
-            unfinished[shard] = gathered
+            unfinished[shard] = documents_path
     gather(paths, lengths, assignment, unfinished)
     write = functools.partial(_write_shard, segmentation_method=settings.segmentation_method)
     shards = make_files(stage, workers, write, tasks, f"sharding {dataset}")
@@ -218,7 +218,7 @@ def sample_sentences(paths: Sequence[Path]) -> list[str]:
     return sentences
 
 
-def judge_ends(sentences: Sequence[str]) -> Iterator[str]:
+def long_sentence_warnings(sentences: Sequence[str]) -> Iterator[str]:
     """A warning if most of the text is in lines that are too long to be single sentences."""
     in_long = sum(len(sentence) for sentence in sentences if len(sentence) > _LONG_SENTENCE)
     share = in_long / max(sum(map(len, sentences)), 1)

@@ -164,8 +164,8 @@ def sound_answers(examples: list[Example], path: str | Path) -> tuple[list[Examp
             bad.add(f"{example.question_id!r} {fault}")
         else:
             sound.append(example)
-    note = bad.num and f"{path}: {bad.describe()}"
-    if bad.num > sum(bool(example.answers) for example in sound):
+    note = bad.num_left_out and f"{path}: {bad.describe()}"
+    if bad.num_left_out > sum(bool(example.answers) for example in sound):
         remedy = "answer_start counts characters from 0: convert it, as docs/fine_tuning.md says"
         raise UserError(f"{note}, more than half of those with an answer; {remedy}")
     return sound, note or ""

@@ -77,7 +77,7 @@ def test_newest_of_an_articles_versions_counts(tmp_path):
     ],
 )
 def test_group_that_a_name_tells(name, group):
-    assert pubmed_fulltext.group_named(name) == group
+    assert pubmed_fulltext.find_license_group(name) == group
 
 
 def test_group_is_the_names_or_else_the_articles_own(tmp_path):
