@@ -27,7 +27,7 @@ ON_GPUS = ("budget_hours",)  # besides PROGRAMS; all others see no GPU
 
 
 class Benchmark(NamedTuple):
-    what: str
+    summary: str
     needs: str
 
 
@@ -38,9 +38,9 @@ def find_benchmarks() -> dict[str, Benchmark]:
         module = ast.parse(path.read_text(encoding="utf-8"))
         for node in module.body:
             if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "NEEDS":
-                what = (ast.get_docstring(module) or "").partition("\n\n")[0].replace("\n", " ")
+                summary = (ast.get_docstring(module) or "").partition("\n\n")[0].replace("\n", " ")
                 name = path.stem if path.parent == HERE else path.parent.name
-                benchmarks[name] = Benchmark(what, ast.literal_eval(node.value))
+                benchmarks[name] = Benchmark(summary, ast.literal_eval(node.value))
     return dict(sorted(benchmarks.items()))
 
 
@@ -74,7 +74,7 @@ def run(name: str, benchmark: Benchmark, arguments: Sequence[str]) -> None:
     options = make_parser(name, module).parse_args(arguments)
     if options.rounds < 1:
         raise UserError(f"--rounds is {options.rounds}; at least one is needed")
-    with Bench(name, options, benchmark.what).pinned() as bench:
+    with Bench(name, options, benchmark.summary).pinned() as bench:
         module.run(bench)
     bench.save()
 
@@ -96,7 +96,7 @@ def main(argv: Sequence[str]) -> None:
     elif name in ("", "-h", "--help"):
         print(__doc__)
         for key, benchmark in benchmarks.items():
-            print(f"{key:20} {benchmark.what}\n{'':20} needs: {benchmark.needs}")
+            print(f"{key:20} {benchmark.summary}\n{'':20} needs: {benchmark.needs}")
     else:
         raise UserError(f"there is no benchmark {name!r}; there are {', '.join(benchmarks)}")
 

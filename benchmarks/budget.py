@@ -35,8 +35,8 @@ import numpy as np
 
 from benchmarks.child import timed
 from benchmarks.finished import Finished, Line
-from benchmarks.frame import CHECKOUT, Bench, existing, read_scores, run_command
-from benchmarks.trials import digest_of, mean_and_spread, small_model
+from benchmarks.frame import CHECKOUT, Bench, existing_path, read_scores, run_command
+from benchmarks.trials import data_digest, mean_and_spread, small_model
 from bert_tf.base.errors import UserError
 from bert_tf.base.progress import Progress
 from bert_tf.launch.environment import flag_texts
@@ -61,10 +61,10 @@ class Choice:
     hidden_size: int = 128
     warmup_share: float = 0.02
     decay_share: float | None = None  # None: the rate falls from the end of the warm-up on
-    first: Choice | None = None  # a phase before this one
+    first_phase: Choice | None = None  # a phase before this one
     first_share: float = 0.9  # of the updates, as in the recipe; the rest is this one's
 
-    def changed(self, **changes: Any) -> Choice:
+    def with_changes(self, **changes: Any) -> Choice:
         """A copy with other fields or flags, and with as many predictions as the share of masked tokens needs."""
         fields = {name: changes.pop(name) for name in list(changes) if name in self.__dataclass_fields__}
         flags = {**self.flags, **changes}
@@ -89,7 +89,7 @@ class Peer:
         return {"peer": {name: value for name, value in self.flags.items() if name != "learning_rate"}}
 
 
-Trained = Union[Choice, Peer]
+ChoiceOrPeer = Union[Choice, Peer]
 
 
 class Trial(NamedTuple):
@@ -123,49 +123,49 @@ def _short(choice: Choice, **changes: Any) -> Choice:
     length, size, num_steps = (choice.flags[name] for name in names)
     shape = dict(zip(names, (length // 4, size * 4, num_steps // 2)))
     constant = {"warmup_share": 0.06, "decay_share": 0.01}  # next to no decay, as in the preset
-    return choice.changed(**{**shape, **constant, **changes})
+    return choice.with_changes(**{**shape, **constant, **changes})
 
 
-def _after_short(choice: Choice, **first: Any) -> Choice:
-    """The choice after a phase of short sequences; `first`: changes of that phase."""
-    return choice.changed(first=_short(choice, **first))
+def _after_short(choice: Choice, **changes: Any) -> Choice:
+    """The choice after a phase of short sequences; `changes`: those of that phase."""
+    return choice.with_changes(first_phase=_short(choice, **changes))
 
 
-MASKED_15 = LONG.changed(masked_lm_prob=0.15)
+MASKED_15 = LONG.with_changes(masked_lm_prob=0.15)
 UNIT = _after_short(MASKED_15)  # an update of this is the unit of the budget
 UNIT_SHORT = _short(MASKED_15)
-HALF_BATCH = LONG.changed(train_batch_size=4, learning_rate=8e-4)
-LAMB = LONG.changed(optimizer_type="lamb", learning_rate=0.01)
-NVIDIA_LONG = MASKED_15.changed(
+HALF_BATCH = LONG.with_changes(train_batch_size=4, learning_rate=8e-4)
+LAMB = LONG.with_changes(optimizer_type="lamb", learning_rate=0.01)
+NVIDIA_LONG = MASKED_15.with_changes(
     optimizer_type="lamb", learning_rate=0.0067, warmup_share=200 / 1563, no_next_sentence=None, dropout=None
 )
-CHOICES: dict[str, Trained] = {
-    "the preset": _after_short(LONG, warmup_share=0.2).changed(first_share=0.5),
+CHOICES: dict[str, ChoiceOrPeer] = {
+    "the preset": _after_short(LONG, warmup_share=0.2).with_changes(first_share=0.5),
     "the base": _after_short(LONG),
-    "next sentence": _after_short(LONG.changed(no_next_sentence=None)),
-    "packed": _after_short(LONG.changed(packing=True), train_batch_size=16, num_accumulation_steps=4),
+    "next sentence": _after_short(LONG.with_changes(no_next_sentence=None)),
+    "packed": _after_short(LONG.with_changes(packing=True), train_batch_size=16, num_accumulation_steps=4),
     "masked 15 %": UNIT,
-    "masked 20 %": _after_short(LONG.changed(masked_lm_prob=0.2)),
-    "masked 40 %": _after_short(LONG.changed(masked_lm_prob=0.4)),
+    "masked 20 %": _after_short(LONG.with_changes(masked_lm_prob=0.2)),
+    "masked 40 %": _after_short(LONG.with_changes(masked_lm_prob=0.4)),
     "masked 30 %, then 15 %": _after_short(MASKED_15, masked_lm_prob=0.3),
-    "masked 15 %, next sentence": _after_short(MASKED_15.changed(no_next_sentence=None)),
-    "masked 15 %, dropout 0.1": _after_short(MASKED_15.changed(dropout=None)),
-    "masked 15 %, one length, 128": MASKED_15.changed(warmup_share=0.06, decay_share=0.2),
-    "half of the updates short": _after_short(LONG).changed(first_share=0.5),
-    "a quarter of the updates short": _after_short(LONG).changed(first_share=0.25),
+    "masked 15 %, next sentence": _after_short(MASKED_15.with_changes(no_next_sentence=None)),
+    "masked 15 %, dropout 0.1": _after_short(MASKED_15.with_changes(dropout=None)),
+    "masked 15 %, one length, 128": MASKED_15.with_changes(warmup_share=0.06, decay_share=0.2),
+    "half of the updates short": _after_short(LONG).with_changes(first_share=0.5),
+    "a quarter of the updates short": _after_short(LONG).with_changes(first_share=0.25),
     "the rate falls in both phases": _after_short(LONG, decay_share=None),
     "warm-up 2 %": _after_short(LONG, warmup_share=0.02),
     "warm-up 20 %": _after_short(LONG, warmup_share=0.2),
-    "half the rate": _after_short(LONG.changed(learning_rate=5e-4)),
-    "twice the rate": _after_short(LONG.changed(learning_rate=2e-3)),
+    "half the rate": _after_short(LONG.with_changes(learning_rate=5e-4)),
+    "twice the rate": _after_short(LONG.with_changes(learning_rate=2e-3)),
     "half the batch": _after_short(HALF_BATCH),
-    "half the batch, half of them short": _after_short(HALF_BATCH).changed(first_share=0.5),
-    "twice the batch": _after_short(LONG.changed(train_batch_size=16, learning_rate=1.26e-3)),
-    "LAMB, 0.0025": _after_short(LAMB.changed(learning_rate=0.0025)),
-    "LAMB, 0.005": _after_short(LAMB.changed(learning_rate=0.005)),
+    "half the batch, half of them short": _after_short(HALF_BATCH).with_changes(first_share=0.5),
+    "twice the batch": _after_short(LONG.with_changes(train_batch_size=16, learning_rate=1.26e-3)),
+    "LAMB, 0.0025": _after_short(LAMB.with_changes(learning_rate=0.0025)),
+    "LAMB, 0.005": _after_short(LAMB.with_changes(learning_rate=0.005)),
     "LAMB, 0.01": _after_short(LAMB),
-    "4 layers": _after_short(LONG.changed(layers=4)),
-    "width 256, half the rate": _after_short(LONG.changed(hidden_size=256, learning_rate=5e-4)),
+    "4 layers": _after_short(LONG.with_changes(layers=4)),
+    "width 256, half the rate": _after_short(LONG.with_changes(hidden_size=256, learning_rate=5e-4)),
     # Its lengths of 128 and 512 become 32 and 128.
     "NVIDIA's recipe": _after_short(NVIDIA_LONG, learning_rate=0.01, warmup_share=2000 / 7038, decay_share=None),
     "run_mlm": Peer({}),
@@ -183,13 +183,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def add_files(parser: argparse.ArgumentParser) -> None:
     """The options that name the files to read and the folder of the trials."""
-    parser.add_argument("--data", type=existing, required=True, help="token files of a dataset: training/ and test/")
+    parser.add_argument(
+        "--data", type=existing_path, required=True, help="token files of a dataset: training/ and test/"
+    )
     parser.add_argument("--trials", type=Path, required=True, help="folder of what is finished, and of the runs")
-    parser.add_argument("--questions", type=existing, help="folder with train-v1.1.json and dev-v1.1.json")
+    parser.add_argument("--questions", type=existing_path, help="folder with train-v1.1.json and dev-v1.1.json")
     parser.add_argument("--fine_tuning_rate", type=float, default=6e-4, help="%(default)g; less for a wider model")
-    parser.add_argument("--entities", type=existing, help="folder with train.tsv and devel.tsv")
-    parser.add_argument("--peer_python", type=existing, help="a Python with torch, transformers and accelerate")
-    parser.add_argument("--peer_text", type=existing, help="folder of the sharded training text, for the peer")
+    parser.add_argument("--entities", type=existing_path, help="folder with train.tsv and devel.tsv")
+    parser.add_argument("--peer_python", type=existing_path, help="a Python with torch, transformers and accelerate")
+    parser.add_argument("--peer_text", type=existing_path, help="folder of the sharded training text, for the peer")
 
 
 def run(bench: Bench) -> None:
@@ -198,7 +200,7 @@ def run(bench: Bench) -> None:
     names = options.only or [name for name, choice in CHOICES.items() if has_peer or isinstance(choice, Choice)]
     if not has_peer and any(isinstance(CHOICES[name], Peer) for name in names):
         raise UserError("run_mlm needs --peer_python and --peer_text; give both, or leave it out of --only")
-    facts = {"data": digest_of(options.data), "updates": options.updates}
+    facts = {"data": data_digest(options.data), "updates": options.updates}
     finished = Finished(options.trials / "finished.jsonl", facts)
     # All choices with one seed first, so that an interrupted benchmark can already compare them.
     seeds = range(1, options.seeds + 1)
@@ -259,25 +261,25 @@ def _run_trial(options: argparse.Namespace, finished: Finished, trial: Trial) ->
     return outcome
 
 
-def _phases(choice: Trained) -> list[tuple[Trained, float]]:
+def _phases(choice: ChoiceOrPeer) -> list[tuple[ChoiceOrPeer, float]]:
     """The phases, with their shares of the updates."""
-    if isinstance(choice, Peer) or not choice.first:
+    if isinstance(choice, Peer) or not choice.first_phase:
         return [(choice, 1.0)]
     share = choice.first_share
-    return [(choice.first, share), (dataclasses.replace(choice, first=None), 1 - share)]
+    return [(choice.first_phase, share), (dataclasses.replace(choice, first_phase=None), 1 - share)]
 
 
-def _cost_of(options: argparse.Namespace, finished: Finished, choice: Trained, folder: Path) -> float:
+def _cost_of(options: argparse.Namespace, finished: Finished, choice: ChoiceOrPeer, folder: Path) -> float:
     """How many times as much an update costs, in processor seconds, as one of `UNIT_SHORT`."""
 
-    def secs(phase: Trained) -> float:
+    def secs(phase: ChoiceOrPeer) -> float:
         """Those of many updates, without what a run costs besides."""
         shutil.rmtree(folder, ignore_errors=True)  # what an interrupted measurement has left
         few, more = (_pretrain(options, phase, folder / f"cost_{count}", count, 1) for count in COST_UPDATES)
         shutil.rmtree(folder)
         return more - few
 
-    def times_short(phase: Trained) -> float:
+    def times_short(phase: ChoiceOrPeer) -> float:
         if phase.computation == UNIT_SHORT.computation:
             return 1.0
         row = {"cost": phase.computation}
@@ -288,7 +290,7 @@ def _cost_of(options: argparse.Namespace, finished: Finished, choice: Trained, f
 
 
 def _pretrain(
-    options: argparse.Namespace, choice: Trained, folder: Path, updates: int, seed: int, start: Path | None = None
+    options: argparse.Namespace, choice: ChoiceOrPeer, folder: Path, updates: int, seed: int, start: Path | None = None
 ) -> float:
     """Trains one phase into `folder`; returns processor seconds. `start`: the folder of the phase before it."""
     folder.mkdir(parents=True, exist_ok=True)

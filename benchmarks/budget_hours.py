@@ -22,7 +22,7 @@ from benchmarks import budget
 from benchmarks.finished import Finished
 from benchmarks.frame import CHECKOUT, Bench, run_command
 from benchmarks.results import number
-from benchmarks.trials import digest_of
+from benchmarks.trials import data_digest
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import write_text
 from bert_tf.run.run_folder import read_config
@@ -30,7 +30,7 @@ from bert_tf.run.run_folder import read_config
 NEEDS = "--data: token files, and hours; --peer_python; better a GPU"
 ROUNDS, CORES = 1, 0
 OURS, DEFAULTS, AS_OURS = "the recipe for a budget", "run_mlm", "run_mlm, with our batch, rate and precision"
-FIRST, LAST = "phase_1", "phase_2"  # the phases of our run
+FIRST_PHASE, LAST_PHASE = "phase_1", "phase_2"  # the phases of our run
 PROBES = (20, 520)  # updates of the peer's two short runs; they differ by much more than its start varies
 
 
@@ -45,19 +45,19 @@ def run(bench: Bench) -> None:
     options = bench.options
     if not (options.peer_python and options.peer_text):
         raise UserError("--peer_python and --peer_text are missing: without a peer there is nothing to compare")
-    facts = {"data": digest_of(options.data), "hours": options.hours, "bert_model": options.bert_model}
+    facts = {"data": data_digest(options.data), "hours": options.hours, "bert_model": options.bert_model}
     finished = Finished(options.trials / "finished.jsonl", facts)
     results = (options.trials / "ours").absolute()
     ours = finished.find(OURS)
     if not ours:
         shutil.rmtree(results, ignore_errors=True)  # of an interrupted run the seconds are not known
         outcome = _train_ours(options, results)
-        ours = finished.add(OURS, {**outcome, **budget.judge(options, results / LAST, options.seed)})
+        ours = finished.add(OURS, {**outcome, **budget.judge(options, results / LAST_PHASE, options.seed)})
     for name, is_as_ours in ((DEFAULTS, False), (AS_OURS, True)):
         if not finished.find(name):
             weights = options.trials / name.replace(" ", "_") / "model"
             shutil.rmtree(weights.parent, ignore_errors=True)
-            outcome = _train_peer(options, _config(results / LAST), weights, ours["secs"], is_as_ours)
+            outcome = _train_peer(options, _config(results / LAST_PHASE), weights, ours["secs"], is_as_ours)
             finished.add(name, {**outcome, **budget.judge(options, weights, options.seed)})
     columns = ["", "hours", "updates", "sequences of an update", *budget.SCORES.values()]
     rows = [
@@ -81,7 +81,8 @@ def _train_ours(options: argparse.Namespace, results: Path) -> dict[str, Any]:
     environment = {name: str(folder) for name, folder in folders.items()}
     started = time.monotonic()
     run_command(["bash", script, *values, options.data.name], **environment)
-    secs, phases = time.monotonic() - started, [_config(results / name)["identity"] for name in (FIRST, LAST)]
+    secs = time.monotonic() - started
+    phases = [_config(results / name)["identity"] for name in (FIRST_PHASE, LAST_PHASE)]
     return {
         "secs": secs,
         "updates": sum(phase["num_train_steps"] for phase in phases),

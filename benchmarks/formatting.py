@@ -13,14 +13,14 @@ import bz2
 from pathlib import Path
 
 from benchmarks import peers
-from benchmarks.frame import Bench, existing, run_command
+from benchmarks.frame import Bench, existing_path, run_command
 
 NEEDS = "peer wikiextractor; --dump of Wikipedia, .xml.bz2"
 COMMAND = "--action=text_formatting --dataset=wikicorpus_en --keep_duplicates"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dump", type=existing, required=True, help="an .xml.bz2")
+    parser.add_argument("--dump", type=existing_path, required=True, help="an .xml.bz2")
     parser.add_argument("--copies", type=int, default=96, help="of its pages; %(default)s")
 
 
@@ -45,7 +45,7 @@ def run(bench: Bench) -> None:
         bench.stage(COMMAND, name, dump, num_processes)
 
     def theirs() -> None:
-        extract = [peers.python_of("wikiextractor"), "-m", "wikiextractor.WikiExtractor", plain, "--output"]
+        extract = [peers.find_python("wikiextractor"), "-m", "wikiextractor.WikiExtractor", plain, "--output"]
         run_command([*extract, bench.folder / "extracted", "--processes", "1", "--quiet"])
 
     work = {"amount": plain.stat().st_size / 1e6, "unit": "MB of XML"}

@@ -54,7 +54,7 @@ class Variant(NamedTuple):
     settings: Mapping[str, Any] = {}
     peer: str = ""  # the tool in whose environment it runs; --no_peers leaves such variants out
     warm_up: int = 0
-    afresh: bool = False  # a new process for each turn, so that no cache is warm
+    is_restarted: bool = False  # a new process for each turn, so that no cache is warm
     python: str = sys.executable
 
 
@@ -105,7 +105,7 @@ def prepare_sample(folder: Path, shapes: Sequence[tuple[int, int]]) -> None:
 class Bench:
     """One run of a benchmark: its options and cores, and the parts of its result."""
 
-    def __init__(self, name: str, options: argparse.Namespace, what: str):
+    def __init__(self, name: str, options: argparse.Namespace, summary: str):
         self.options = options
         self.available = sorted(os.sched_getaffinity(0), reverse=True)
         if not 0 <= options.cores <= len(self.available):
@@ -116,13 +116,15 @@ class Bench:
         facts = provenance()
         self.result: dict[str, Any] = {
             "benchmark": name,
-            "what": what,
+            "what": summary,
             "date": datetime.date.today().isoformat(),
             "hardware": hardware(facts),
             "cores": len(self.cores),
             "versions": {"python": [facts["versions"]["python"]]},
             "commit": facts["commit"],
-            "configuration": {key: shown(value) for key, value in vars(options).items() if key not in results.OPTIONS},
+            "configuration": {
+                key: stored_value(value) for key, value in vars(options).items() if key not in results.OPTIONS
+            },
             "notes": list(options.note),
             "parts": [],
         }
@@ -186,12 +188,14 @@ class Bench:
         """A function that makes a turn of a variant, until the stack is closed."""
         if not isinstance(variant, Variant):
             return lambda: Sample(*timed(variant))
-        return functools.partial(self.once, variant) if variant.afresh else stack.enter_context(self._process(variant))
+        if variant.is_restarted:
+            return functools.partial(self.single_turn, variant)
+        return stack.enter_context(self._process(variant))
 
     @contextlib.contextmanager
     def _process(self, variant: Variant) -> Iterator[Turn]:
         """Starts the process of a variant; yields a function that makes a turn in it."""
-        python = peers.python_of(variant.peer) if variant.peer else variant.python
+        python = peers.find_python(variant.peer) if variant.peer else variant.python
         process = subprocess.Popen(
             [python, str(CHILD), variant.make], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -212,7 +216,7 @@ class Bench:
             process.kill()
             process.wait()
 
-    def once(self, variant: Variant) -> Sample:
+    def single_turn(self, variant: Variant) -> Sample:
         """One turn in a separate process."""
         with self._process(variant) as turn:
             return turn()
@@ -247,17 +251,17 @@ def hardware(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {"processor": facts["processor"], "features": features, "num_cores": facts["num_cores"]}
 
 
-def shown(value: Any) -> Any:
+def stored_value(value: Any) -> Any:
     """An option's value as it is stored; paths, also in NAME=PATH, are reduced to their last names."""
     if isinstance(value, (list, tuple)):
-        return [shown(each) for each in value]
+        return [stored_value(each) for each in value]
     if not isinstance(value, (str, Path)):
         return value
     name, equals, path = str(value).rpartition("=")
     return f"{name}{equals}{os.path.basename(path.rstrip('/'))}" if os.path.exists(path) else str(value)
 
 
-def existing(text: str) -> Path:
+def existing_path(text: str) -> Path:
     """A type for options that name an existing file or folder."""
     if not os.path.exists(text):
         raise argparse.ArgumentTypeError(f"{text} does not exist")

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import Any, Callable
 
 from benchmarks.child import timed
-from benchmarks.frame import Bench, Variant, existing
+from benchmarks.frame import Bench, Variant, existing_path
 
 NEEDS = "--input_files: folders of records"
 ROUNDS = 11
@@ -79,7 +79,7 @@ def turn(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--input_files", type=existing, nargs="+", required=True, help="folders of records")
+    parser.add_argument("--input_files", type=existing_path, nargs="+", required=True, help="folders of records")
     parser.add_argument("--names", nargs="+", required=True, help="what to call them")
     parser.add_argument("--batch_size", type=int, default=512, help="records of an update")
     parser.add_argument("--micro_batch_size", type=int, default=64)

@@ -180,7 +180,7 @@ def run(bench: Bench) -> None:
             shutil.copytree(reference, before)
             stages.append(Stage(name, before, reference, num_processes, generator, options.kills))
             assert name != "verify" or stages[-1].undisturbed == undamaged, "an undisturbed repair gives other bytes"
-            stages[-1].torment()
+            stages[-1].disturb_runs()
         first_output = first_output or files_below(reference)
         if files_below(reference) != first_output:
             raise SystemExit(f"{num_processes} processes give other bytes than {options.n_processes[0]}, undisturbed")

@@ -167,5 +167,5 @@ def run(bench: Bench) -> None:
     for num_ranks in bench.options.num_ranks:
         folder = bench.folder / f"run_{num_ranks}"
         trainings.append(Training(num_ranks, data_dir, folder, generator, bench.options.kills))
-        trainings[-1].torment()
+        trainings[-1].disturb_runs()
     killing.report(bench, trainings, KINDS)

@@ -48,7 +48,7 @@ class Subject(abc.ABC, Generic[Run]):
     def differences(self) -> list[str]:
         """A line for each file that is not as after an undisturbed run."""
 
-    def torment(self) -> None:
+    def disturb_runs(self) -> None:
         """Disturbs runs, round after round, until each of `kinds` has had its turn."""
         with Progress(total=len(self.kinds), unit="disturbances", description=self.title) as bar:
             while self.kinds:

@@ -69,7 +69,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(bench: Bench) -> None:
     rows, errors = [], []
     for text in bench.options.configurations:
-        measured = bench.once(Variant("benchmarks.memory:updates", {"configuration": text})).figures["measured"]
+        measured = bench.single_turn(Variant("benchmarks.memory:updates", {"configuration": text})).figures["measured"]
         work = parse_workload(text)
         work = dataclasses.replace(work, num_at_once=micro_batches_at_once(work.scope))
         memory = predict(split_into(work, work.micro_batch_size, NUM_MICRO_BATCHES))

@@ -21,7 +21,7 @@ from unittest import mock
 
 import numpy as np
 
-from benchmarks.frame import Bench, Variant, existing
+from benchmarks.frame import Bench, Variant, existing_path
 from benchmarks.preparation import write_text
 from benchmarks.variants.nvidia_tf2 import SWITCHES, checkout_folder, describe
 from bert_tf.base.tensorflow import tf
@@ -52,7 +52,7 @@ NO_GRADIENT = "/attention/self/key/bias"
 Arrays = dict[str, np.ndarray]
 
 
-class Ours(NamedTuple):
+class OurUpdate(NamedTuple):
     """How this project updates: arguments of `make_optimizer`, rounding, micro-batches per batch."""
 
     optimizer_type: str
@@ -71,13 +71,14 @@ class Run(NamedTuple):
     num_updates: int
 
 
-Stage = tuple[str, tuple[str, ...], Ours]  # its title, names of `variants.nvidia_tf2.SWITCHES`, and how ours updates
+# Its title, names of `variants.nvidia_tf2.SWITCHES`, and how ours updates.
+Stage = tuple[str, tuple[str, ...], OurUpdate]
 ROUNDING = "ours: 1 - b and 1 - b^t in float32"
 
 
 def stages_of_lamb() -> list[Stage]:
     """The first stage has all differences; each further one has one difference less."""
-    ours, names = Ours("lamb", OPTIMIZERS["lamb"][1]), tuple(SWITCHES)
+    ours, names = OurUpdate("lamb", OPTIMIZERS["lamb"][1]), tuple(SWITCHES)
     theirs = [(f"theirs: {name}", names[:number], ours) for number, name in enumerate(names, 1)]
     rounded = (ROUNDING, names, ours._replace(float32_coefficients=True))
     return [("both as they are", (), ours), *theirs, rounded]
@@ -85,7 +86,7 @@ def stages_of_lamb() -> list[Stage]:
 
 def stages_of_adam() -> list[Stage]:
     rate, names = OPTIMIZERS["adamw"][1], tuple(SWITCHES)
-    ours = Ours("adamw", rate, decay_start=WARMUP_STEPS)
+    ours = OurUpdate("adamw", rate, decay_start=WARMUP_STEPS)
     corrected = ours._replace(bias_correction=True)
     dropped = corrected._replace(decay_start=0, learning_rate=rate / (1 - WARMUP_STEPS / NUM_UPDATES))
     return [
@@ -164,12 +165,12 @@ class Comparison:
             "steps_per_loop": NUM_UPDATES,
             "warmup_steps": WARMUP_STEPS,
         }
-        sample = self._bench.once(Variant("benchmarks.variants.nvidia_tf2:updates", settings, "nvidia_tf2"))
+        sample = self._bench.single_turn(Variant("benchmarks.variants.nvidia_tf2:updates", settings, "nvidia_tf2"))
         weights = dict(np.load(folder / "output.npz"))
         losses = weights.pop("losses").mean(axis=1)
         return Run(losses, weights, int(sample.figures["updates"]))
 
-    def _run_ours(self, how: Ours) -> Run:
+    def _run_ours(self, how: OurUpdate) -> Run:
         for variable, value in zip(self._model.trainable_variables, self._start_values):
             variable.assign(value)
         shape, losses = (how.num_accumulation_steps, BATCH_SIZE // how.num_accumulation_steps), []
@@ -201,8 +202,8 @@ def differences(one: Run, other: Run, start: Arrays) -> list[float]:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checkout", type=checkout_folder, required=True, help="of NVIDIA/DeepLearningExamples")
-    parser.add_argument("--text", type=existing, nargs="+", required=True, help="files with a document a line")
-    parser.add_argument("--vocab_file", type=existing, required=True)
+    parser.add_argument("--text", type=existing_path, nargs="+", required=True, help="files with a document a line")
+    parser.add_argument("--vocab_file", type=existing_path, required=True)
     parser.add_argument("--bert_model", default="mini")
     parser.add_argument("--seq_length", type=int, default=32)
     parser.add_argument("--predictions", type=int, default=5)

@@ -17,7 +17,7 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-from benchmarks.frame import Bench, Measurable, Sample, Variant, existing
+from benchmarks.frame import Bench, Measurable, Sample, Variant, existing_path
 from benchmarks.variants.nvidia_tf2 import checkout_folder, describe
 from bert_tf.base.errors import UserError
 from bert_tf.prepare.sharding.sentences import split_by_rules
@@ -30,8 +30,8 @@ PEER = "tf-models-official"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--text", type=existing, nargs="+", required=True, help="files with a document a line")
-    parser.add_argument("--vocab_file", type=existing, required=True)
+    parser.add_argument("--text", type=existing_path, nargs="+", required=True, help="files with a document a line")
+    parser.add_argument("--vocab_file", type=existing_path, required=True)
     parser.add_argument("--checkout", type=checkout_folder, help="of NVIDIA/DeepLearningExamples, to compare with")
     parser.add_argument("--megabytes", type=float, default=12, help="of text to make instances of; %(default)s")
     parser.add_argument("--stage_megabytes", type=float, default=96, help="of text for sharding; %(default)s")
@@ -83,13 +83,13 @@ def compare_instances(bench: Bench) -> None:
     for length, predictions in LENGTHS:
         settings = record_settings(bench, text, length, predictions)
         variants: dict[str, Measurable] = {}
-        variants[PEER] = Variant("benchmarks.variants.tf_models:instances", settings, "tf_models", afresh=True)
+        variants[PEER] = Variant("benchmarks.variants.tf_models:instances", settings, "tf_models", is_restarted=True)
         if options.checkout:
-            program = Variant("benchmarks.variants.nvidia_tf2:instances", settings, "nvidia_tf2", afresh=True)
+            program = Variant("benchmarks.variants.nvidia_tf2:instances", settings, "nvidia_tf2", is_restarted=True)
             variants["NVIDIA's create_pretraining_data.py"] = program
         for name, changes in {"this project": {}, "whole words": {"whole_word_masking": True}}.items():
             ours = {**settings, **changes}
-            variants[name] = Variant("benchmarks.variants.this_project:instances", ours, afresh=True)
+            variants[name] = Variant("benchmarks.variants.this_project:instances", ours, is_restarted=True)
         title = f"Records, {length} / {predictions}, {megabytes:.1f} MB of sentences"
         theirs.append(bench.compare(title, variants, amount=megabytes, unit="MB").get(PEER, []))
     both_runs = (
@@ -101,7 +101,7 @@ def compare_instances(bench: Bench) -> None:
     settings.update({"output": str(bench.folder / "x.tokens"), "lengths": [length for length, _ in LENGTHS]})
     for name, before in {"token files": [], "token files, second shard": [str(other_text)]}.items():
         ours = {**settings, "texts_before": before}
-        variants[name] = Variant("benchmarks.variants.this_project:tokens", ours, afresh=True)
+        variants[name] = Variant("benchmarks.variants.this_project:tokens", ours, is_restarted=True)
     bench.compare("Both lengths", variants, amount=megabytes, unit="MB")
 
 

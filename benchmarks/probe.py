@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.frame import CHECKOUT, Bench, existing, read_scores, run_command
+from benchmarks.frame import CHECKOUT, Bench, existing_path, read_scores, run_command
 from benchmarks.trials import mean_and_spread
 from bert_tf.base.errors import UserError
 from bert_tf.base.progress import Progress
@@ -31,7 +31,7 @@ RANDOM = "random"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--run", type=existing, required=True, help="run folder of a pre-training")
+    parser.add_argument("--run", type=existing_path, required=True, help="run folder of a pre-training")
     parser.add_argument("--probes", type=Path, required=True, help="folder for the fine-tuning runs")
     parser.add_argument("--finetune", type=shlex.split, required=True, help="command and flags, in one argument")
     parser.add_argument("--score", required=True, help="a name in eval_results.txt, such as f1 or matthews_correlation")

@@ -14,7 +14,7 @@ import random
 
 import numpy as np
 
-from benchmarks.frame import Bench, Variant, existing
+from benchmarks.frame import Bench, Variant, existing_path
 from bert_tf.tasks.squad.examples import read_examples
 from bert_tf.tasks.squad.features import FeatureSettings, make_windows
 from bert_tf.text.wordpiece import FullTokenizer
@@ -23,8 +23,8 @@ NEEDS = "peer pytorch; --file with questions, --model in Hugging Face's format"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--file", type=existing, required=True, help="in SQuAD's format")
-    parser.add_argument("--model", type=existing, required=True, help="folder in Hugging Face's format")
+    parser.add_argument("--file", type=existing_path, required=True, help="in SQuAD's format")
+    parser.add_argument("--model", type=existing_path, required=True, help="folder in Hugging Face's format")
     parser.add_argument("--num_questions", type=int, default=128)
     parser.add_argument("--batch_size", type=int, default=8)
 

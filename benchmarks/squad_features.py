@@ -12,14 +12,14 @@ import argparse
 import json
 from pathlib import Path
 
-from benchmarks.frame import Bench, Variant, existing
+from benchmarks.frame import Bench, Variant, existing_path
 
 NEEDS = "peer tf_models; --file with questions, --vocab_file"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--file", type=existing, required=True, help="in SQuAD's format")
-    parser.add_argument("--vocab_file", type=existing, required=True)
+    parser.add_argument("--file", type=existing_path, required=True, help="in SQuAD's format")
+    parser.add_argument("--vocab_file", type=existing_path, required=True)
 
 
 def with_one_answer(file: Path, copy: Path) -> None:
@@ -39,8 +39,8 @@ def run(bench: Bench) -> None:
         settings = {"file": str(file), "vocab_file": bench.options.vocab_file, "is_training": use == "training"}
         variants = {
             "tf-models-official": Variant(
-                "benchmarks.variants.tf_models:squad_features", settings, "tf_models", afresh=True
+                "benchmarks.variants.tf_models:squad_features", settings, "tf_models", is_restarted=True
             ),
-            "this project": Variant("benchmarks.variants.this_project:squad_features", settings, afresh=True),
+            "this project": Variant("benchmarks.variants.this_project:squad_features", settings, is_restarted=True),
         }
         bench.compare(f"For {use}", variants, amount="windows", unit="windows")

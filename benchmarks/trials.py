@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.finished import Finished
-from benchmarks.frame import Bench, existing, read_scores
+from benchmarks.frame import Bench, existing_path, read_scores
 from benchmarks.results import number
 from bert_tf.base.files import sha256_of_file
 from bert_tf.base.progress import Progress
@@ -33,7 +33,7 @@ from bert_tf.text.vocabulary import load_pieces
 MICRO_BATCH = 128
 UPDATES_PER_LINE = 10
 MORE_RATES = 2  # tried beyond an end of a search that is nearly as good as the best
-NEARLY = 1.01
+NEARLY_BEST = 1.01
 DIVERGED = 3  # exit code of a trial whose gradients are no longer finite
 
 
@@ -65,7 +65,7 @@ class Phase(NamedTuple):
     start: Path | None  # the folder of the phase whose weights it starts from
 
 
-class Learned(NamedTuple):
+class TrialResult(NamedTuple):
     """The result of a trial: on held-out instances, and its training loss over time."""
 
     mlm_loss: float
@@ -74,7 +74,9 @@ class Learned(NamedTuple):
 
 
 def add_options(parser: argparse.ArgumentParser, num_examples: int, max_seq_length: int = 64) -> None:
-    parser.add_argument("--data", type=existing, required=True, help="token files of a dataset: training/ and test/")
+    parser.add_argument(
+        "--data", type=existing_path, required=True, help="token files of a dataset: training/ and test/"
+    )
     parser.add_argument("--trials", type=Path, required=True, help="folder of what is finished, and of the runs")
     parser.add_argument("--max_seq_length", type=int, default=max_seq_length)
     parser.add_argument("--layers", type=int, default=2)
@@ -85,7 +87,7 @@ def add_options(parser: argparse.ArgumentParser, num_examples: int, max_seq_leng
     parser.add_argument("--seeds", type=int, default=3)
 
 
-def run_trials(bench: Bench, trials: Iterable[Trial]) -> dict[Trial, Learned]:
+def run_trials(bench: Bench, trials: Iterable[Trial]) -> dict[Trial, TrialResult]:
     """The results of all trials; those that are not finished are run, one after the other."""
     options, results = bench.options, {}
     finished = Finished(options.trials / "finished.jsonl", _facts(options))
@@ -101,13 +103,13 @@ def run_trials(bench: Bench, trials: Iterable[Trial]) -> dict[Trial, Learned]:
             if process.exitcode not in (0, DIVERGED):
                 raise SystemExit(process.exitcode)
             is_finite = process.exitcode == 0
-            learned = _read_run(options.trials / trial.name) if is_finite else Learned(math.inf, math.inf, [])
+            learned = _read_run(options.trials / trial.name) if is_finite else TrialResult(math.inf, math.inf, [])
             line = finished.add(list(trial), learned._asdict())
-        results[trial] = Learned(*(line[name] for name in Learned._fields))
+        results[trial] = TrialResult(*(line[name] for name in TrialResult._fields))
     return results
 
 
-def with_all_seeds(bench: Bench, trials: Iterable[Trial]) -> dict[Trial, list[Learned]]:
+def with_all_seeds(bench: Bench, trials: Iterable[Trial]) -> dict[Trial, list[TrialResult]]:
     """The results of each trial with every seed from 1 on, in the seeds' order."""
     trials, seeds = list(trials), range(1, bench.options.seeds + 1)
     results = run_trials(bench, [trial._replace(seed=seed) for trial in trials for seed in seeds])
@@ -132,7 +134,7 @@ def search(bench: Bench, grid: Mapping[Any, list[Trial]]) -> tuple[dict[Any, Tri
         best = {key: min(candidates, key=losses.__getitem__) for key, candidates in grid.items()}
         for key, candidates in grid.items() if more < MORE_RATES else ():
             for end, position, factor in ((candidates[0], 0, 0.5), (candidates[-1], len(candidates) + 1, 2.0)):
-                if losses[end] <= NEARLY * losses[best[key]]:
+                if losses[end] <= NEARLY_BEST * losses[best[key]]:
                     candidates.insert(position, end._replace(rate=round(end.rate * factor, 6)))
     tried = {
         key: ", ".join(f"{number(trial.rate)}: {losses[trial]:.3f}" for trial in candidates)
@@ -144,19 +146,19 @@ def search(bench: Bench, grid: Mapping[Any, list[Trial]]) -> tuple[dict[Any, Tri
 def _facts(options: argparse.Namespace) -> dict[str, Any]:
     """The model, the data and the length, which all trials of a folder have in common."""
     names = ("max_seq_length", "layers", "hidden_size", "num_examples")
-    return {"data": digest_of(options.data), **{name: getattr(options, name) for name in names}}
+    return {"data": data_digest(options.data), **{name: getattr(options, name) for name in names}}
 
 
-def digest_of(data: Path) -> str:
+def data_digest(data: Path) -> str:
     """A digest of a dataset's token files and its vocabulary."""
     files = [*sorted(data.rglob("*.tokens")), data / "vocab.txt"]
     return hashlib.sha256("".join(map(sha256_of_file, files)).encode()).hexdigest()
 
 
-def _read_run(folder: Path) -> Learned:
+def _read_run(folder: Path) -> TrialResult:
     held_out, events = read_scores(folder), read_events(folder)
     curve = [(event["update"], event["mlm_loss"]) for event in events if event["event"] == "train"]
-    return Learned(held_out["masked_lm_loss"], held_out["next_sentence_loss"], curve)
+    return TrialResult(held_out["masked_lm_loss"], held_out["next_sentence_loss"], curve)
 
 
 def small_model(data: Path, layers: int, hidden_size: int) -> BertConfig:

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.finished import Finished
-from benchmarks.frame import existing, run_command
+from benchmarks.frame import existing_path, run_command
 from benchmarks.gpu.jobs import Job, Limits, run_all
 from benchmarks.gpu.report import brief, is_right, render
 from benchmarks.gpu.rows import REHEARSAL, Sizes, plan_rows
@@ -84,7 +84,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--row_minutes", type=float, default=6.0, help="limit of each row; %(default)g")
     parser.add_argument("--only", default="", help="only what has this in its title")
     parser.add_argument(
-        "--peer_python", type=existing, help="a Python with PyTorch and transformers, for the rows beside ours"
+        "--peer_python", type=existing_path, help="a Python with PyTorch and transformers, for the rows beside ours"
     )
     parser.add_argument("--rehearse", action="store_true", help="small sizes, on the CPU")
     return parser.parse_args(argv[1:])

@@ -14,7 +14,7 @@ from bert_tf.base.machine.hardware import GIB
 
 # In scope `step` XLA compiles a test's kernels for the GPU. Each of TensorFlow's own kernels takes a second or more at
 # its first use where it has no machine code for the GPU, as in 2.15 for compute capability 9.0.
-TELLING = "step or attention"
+TELLING_TESTS = "step or attention"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Check:
         if counts.exists():
             return read_counts(counts)
         if self.marks:
-            return {"failed": job.why(code)}
-        return {"said": job.printed().replace(str(checkout()), ".").replace(str(Path.home()), "~").splitlines()}
+            return {"failed": job.failure_reason(code)}
+        return {"said": job.output_text().replace(str(checkout()), ".").replace(str(Path.home()), "~").splitlines()}
 
 
 def read_counts(file: Path) -> dict[str, Any]:

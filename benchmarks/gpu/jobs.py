@@ -27,7 +27,7 @@ PATIENCE_SECS = 60.0
 # No process is started with less time than this left.
 SHORTEST_SECS = 45.0
 # Words that mark the line of a log that says why a process failed.
-TELLING = ("Error", "error", "RESOURCE_EXHAUSTED", "Unknown")
+TELLING_WORDS = ("Error", "error", "RESOURCE_EXHAUSTED", "Unknown")
 
 
 def await_turn() -> None:
@@ -49,14 +49,14 @@ class Job(NamedTuple):
     def output(self) -> Path:
         return self.log.with_suffix(".out")
 
-    def printed(self) -> str:
+    def output_text(self) -> str:
         return self.output.read_text(encoding="utf-8", errors="replace")
 
-    def why(self, code: int) -> str:
+    def failure_reason(self, code: int) -> str:
         """Why its process failed, by its log."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         printed = [line.strip() for line in lines if line.strip()]
-        telling = [line for line in printed if any(word in line for word in TELLING)]
+        telling = [line for line in printed if any(word in line for word in TELLING_WORDS)]
         return f"exit code {code}: {(telling or printed or ['nothing was printed'])[-1][:300]}"
 
 
@@ -87,7 +87,7 @@ class _Process:
 
     def ready_at(self) -> float | None:
         """When it was first seen to wait for its turn; None if it does not yet."""
-        if self._ready_at is None and READY in self.job.printed():
+        if self._ready_at is None and READY in self.job.output_text():
             self._ready_at = time.monotonic()
         return self._ready_at
 

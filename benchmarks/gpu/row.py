@@ -85,7 +85,7 @@ class Row:
 
     def outcome(self, code: int, job: Job) -> dict[str, Any]:
         """What was found; {"failed": reason} if the process failed."""
-        return {"failed": job.why(code)} if code else json.loads(job.printed().splitlines()[-1])
+        return {"failed": job.failure_reason(code)} if code else json.loads(job.output_text().splitlines()[-1])
 
 
 def packed_rows(work: Workload, num_steps: int, seed: int) -> Batch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Union
 
-from benchmarks.gpu.checks import TELLING, Check
+from benchmarks.gpu.checks import TELLING_TESTS, Check
 from benchmarks.gpu.row import Row
 from bert_tf.memory.plan import largest_micro_batch
 
@@ -20,7 +20,7 @@ class Sizes:
 
     models: tuple[str, ...] = ("large", "base")  # rows with fewer layers are of the first one
     lengths: tuple[tuple[int, int], ...] = ((512, 80), (128, 20))
-    largest: tuple[tuple[int, ...], ...] = ((32, 128), (64, 256))  # micro-batches, by model and length
+    largest_micro_batches: tuple[tuple[int, ...], ...] = ((32, 128), (64, 256))  # micro-batches, by model and length
     num_layers: int = 4  # where a row needs not all of them
     num_accumulation_steps: int = 16  # the recipe has 64 and more, of which LAMB is a smaller share
     num_updates: int = 4
@@ -42,15 +42,17 @@ def plan_rows(sizes: Sizes, memory: float, has_bf16: bool, has_peer: bool) -> li
     def row(part: str, at: int, precision: str, size: int | None = None, model: int = 0, **changes: Any) -> Row:
         settings = {"num_accumulation_steps": sizes.num_accumulation_steps, "num_updates": sizes.num_updates, **changes}
         row_of_one = Row(part, sizes.models[model], *sizes.lengths[at], precision, **settings)
-        best = largest_micro_batch(row_of_one.workload, PLANNED_SHARE * memory, sizes.largest[model][at])
+        best = largest_micro_batch(row_of_one.workload, PLANNED_SHARE * memory, sizes.largest_micro_batches[model][at])
         return dataclasses.replace(row_of_one, micro_batch_size=size or best)
 
     half = "bf16" if has_bf16 else "fp16"
     short = {"num_accumulation_steps": 2, "num_layers": sizes.num_layers}
     sizes_and_models = [(at, model) for model in range(len(sizes.models)) for at in range(len(sizes.lengths))]
     first: Group = [Check("doctor", "the doctor")]
-    first += [row("start", 0, half, min(8, sizes.largest[0][0]), start=start, **short) for start in (1, 2)]
-    first += [Check("tests", "the most telling tests that compare the GPU with the CPU", sizes.marks[0], TELLING)]
+    first += [
+        row("start", 0, half, min(8, sizes.largest_micro_batches[0][0]), start=start, **short) for start in (1, 2)
+    ]
+    first += [Check("tests", "the most telling tests that compare the GPU with the CPU", sizes.marks[0], TELLING_TESTS)]
     first += [
         row(part, at, half, model=model) for part in ("speed", *["peer"] * has_peer) for at, model in sizes_and_models
     ]
@@ -69,7 +71,7 @@ def plan_rows(sizes: Sizes, memory: float, has_bf16: bool, has_peer: bool) -> li
         for precision, scope in (("tf32" if has_bf16 else "fp32", "step"), (sizes.precision_of_blocks, "blocks"))
     ]
     last: Group = [
-        Check("tests", "the other tests that compare the GPU with the CPU", sizes.marks[0], f"not ({TELLING})")
+        Check("tests", "the other tests that compare the GPU with the CPU", sizes.marks[0], f"not ({TELLING_TESTS})")
     ]
     last += [Check("tests", "the other tests of what is computed", marks) for marks in sizes.marks[1:]]
     return [first, second, last]

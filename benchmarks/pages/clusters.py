@@ -89,17 +89,17 @@ TRAININGS = (
 )
 
 
-def cluster_of(machine: Machine, precision: str, num_gpus: int) -> Cluster:
+def make_cluster(machine: Machine, precision: str, num_gpus: int) -> Cluster:
     gpu = find_gpu(machine.gpu, precision)
     return Cluster(gpu, max(1, num_gpus // machine.gpus), min(machine.gpus, num_gpus), machine.network)
 
 
-def rates_of(machine: Machine, precision: str) -> tuple[float, float]:
+def published_rates(machine: Machine, precision: str) -> tuple[float, float]:
     first, second = (PUBLISHED[machine.gpu, precision, length] for length in LENGTHS)
     return first * machine.speed, second * machine.speed
 
 
-def travelling_bytes(precision: str) -> float:
+def gradient_value_bytes(precision: str) -> float:
     """Bytes of one value of a gradient: NVIDIA's code sends 16 bits where it computes in fp16."""
     return FLOAT / 2 if precision == "fp16" else FLOAT
 
@@ -109,12 +109,12 @@ def one_gpu_errors() -> dict[tuple[str, str, int], float]:
     errors = {}
     for name, precision, length, micro_batch, _, _ in RATES:
         gpu = MACHINES[name].gpu
-        rate = micro_batch / find_gpu(gpu, precision).micro_batch_secs(work_of(precision, length, micro_batch))
+        rate = micro_batch / find_gpu(gpu, precision).micro_batch_secs(make_workload(precision, length, micro_batch))
         errors.setdefault((gpu, precision, length), rate / PUBLISHED[gpu, precision, length] - 1)
     return errors
 
 
-def work_of(precision: str, length: int, micro_batch: int) -> Workload:
+def make_workload(precision: str, length: int, micro_batch: int) -> Workload:
     config = BertConfig.preset("large", GOOGLE_VOCAB_SIZE)
     return Workload(config, length, PREDICTIONS[length], "step", micro_batch, precision)
 
@@ -125,9 +125,9 @@ def rate_errors() -> dict[tuple[str, str, int, int, int], tuple[float, float]]:
     for name, precision, length, micro_batch, batch, published in RATES:
         machine, number = MACHINES[name], LENGTHS.index(length)
         for num_gpus, rate in published.items():
-            cluster, work = cluster_of(machine, precision, num_gpus), work_of(precision, length, micro_batch)
-            rate_of_one = rates_of(machine, precision)[number]
-            steps, size = batch // (num_gpus * micro_batch), travelling_bytes(precision)
+            cluster, work = make_cluster(machine, precision, num_gpus), make_workload(precision, length, micro_batch)
+            rate_of_one = published_rates(machine, precision)[number]
+            steps, size = batch // (num_gpus * micro_batch), gradient_value_bytes(precision)
             time = update_time(cluster, work, steps, rate=rate_of_one, gradient_bytes=size)
             errors[name, precision, length, micro_batch, num_gpus] = rate, batch / time.total / rate - 1
     return errors
@@ -136,13 +136,13 @@ def rate_errors() -> dict[tuple[str, str, int, int, int], tuple[float, float]]:
 def training_hours(training: Training) -> float:
     """The hours that the planner predicts for it."""
     machine = MACHINES[training.machine]
-    rates = training.rates or rates_of(machine, training.precision)
+    rates = training.rates or published_rates(machine, training.precision)
     hours = plan_recipe(
-        cluster_of(machine, training.precision, training.nodes * machine.gpus),
+        make_cluster(machine, training.precision, training.nodes * machine.gpus),
         micro_batches=training.micro_batches,
         global_batches=training.global_batches,
         rates=rates,
-        gradient_bytes=travelling_bytes(training.precision),
+        gradient_bytes=gradient_value_bytes(training.precision),
     ).hours
     return hours if training.with_start else hours - 2 * START_SECS / 3600
 

@@ -11,13 +11,13 @@ from bert_tf.memory.plan import Workload, fits, largest_micro_batch
 
 GPUS = (8, 11, 16, 24, 40, 80)  # GiB
 # What is trained, its length and predictions, and the sequences of an update, which the micro-batch must divide.
-WORK = (("", 128, 20, 65536), ("", 512, 80, 32768), (" SQuAD", 384, 0, 80))
+WORKLOADS = (("", 128, 20, 65536), ("", 512, 80, 32768), (" SQuAD", 384, 0, 80))
 
 
 def tables() -> str:
     """A line for each model, precision and work; for each GPU the largest micro-batch, kept and recomputed."""
     rows = []
-    for model, (precision, bits), work in itertools.product(("large", "base"), (("fp16", 16), ("fp32", 32)), WORK):
+    for model, (precision, bits), work in itertools.product(("large", "base"), (("fp16", 16), ("fp32", 32)), WORKLOADS):
         (task, length, num_predictions, num_rows), cells = work, []
         config = BertConfig.preset(model, GOOGLE_VOCAB_SIZE)
         workloads = [

@@ -12,11 +12,11 @@ from bert_tf.base.files import read_json_object
 class Claim(NamedTuple):
     """A line of the table: a variant's ratio in one or more parts, each given as FILE and beginning of its title."""
 
-    what: str
-    beside: str
+    subject: str
+    peer: str
     variant: str
     parts: tuple[tuple[str, str], ...]
-    first: str = ""  # the variant compared with, if it is not the part's first one
+    first_variant: str = ""  # the variant compared with, if it is not the part's first one
 
 
 RECORDS = (("preparation.epyc_records", "Records, 128"), ("preparation.epyc_records", "Records, 512"))
@@ -45,12 +45,13 @@ def ratio(claim: Claim, part_of_file: tuple[str, str]) -> str:
         if not part["title"].startswith(title):
             continue
         variants: dict[str, Any] = part["variants"]
-        first = claim.first or next(iter(variants))
-        median = ratios({**part, "variants": {first: variants[first], **variants}}, claim.variant).median
+        first_variant = claim.first_variant or next(iter(variants))
+        variants = {first_variant: variants[first_variant], **variants}
+        median = ratios({**part, "variants": variants}, claim.variant).median
         return f"{median:.2f}" if median < 10 else f"{median:.1f}"
     raise UserError(f"{file} has no part {title!r}; mend benchmarks/pages/readme.py")
 
 
 def tables() -> str:
-    rows = [[claim.what, claim.beside, " / ".join(ratio(claim, part) for part in claim.parts)] for claim in CLAIMS]
+    rows = [[claim.subject, claim.peer, " / ".join(ratio(claim, part) for part in claim.parts)] for claim in CLAIMS]
     return "\n".join(table(["what", "beside", "times as fast"], rows)) + "\n"

@@ -21,7 +21,7 @@ HERE = Path(__file__).resolve().parent
 NUM_SHOWN_LINES = 3  # of pip's output before it failed
 
 
-def python_of(name: str) -> str:
+def find_python(name: str) -> str:
     """The Python of a peer's environment, which is created if it does not exist.
 
     Raises:

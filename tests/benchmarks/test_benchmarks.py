@@ -102,7 +102,11 @@ def test_variants_take_turns_in_processes_and_here(tmp_path):
     python.chmod(0o755)
     with bench(tmp_path / "results", "--label", "here", "--no_peers").pinned() as own:
         kept = frame.Variant("made:make", {"x": 1}, warm_up=2, python=str(python))
-        variants = {"kept": kept, "new": kept._replace(afresh=True), "left out": frame.Variant("x:y", peer="abacus")}
+        variants = {
+            "kept": kept,
+            "new": kept._replace(is_restarted=True),
+            "left out": frame.Variant("x:y", peer="abacus"),
+        }
         found = own.compare("t", {**variants, "here": lambda: taken.append(1)}, amount=1, unit="y")
     assert list(found) == ["kept", "new", "here"]
     assert [each.figures["calls"] for each in found["kept"]] == [3, 4]
@@ -135,7 +139,7 @@ def test_a_peer_that_cannot_be_installed_is_named(tmp_path, monkeypatch):
     words = (
         r"peer abacus cannot be installed from abacus.txt \(Looking / ERROR: No .*or leave peers out with --no_peers"
     )
-    refused(words, bench(tmp_path).once, frame.Variant("x:y", peer="abacus"))
+    refused(words, bench(tmp_path).single_turn, frame.Variant("x:y", peer="abacus"))
 
 
 @pytest.mark.parametrize("path", sorted(peers.HERE.glob("*.txt")), ids=lambda path: path.stem)
