@@ -64,9 +64,8 @@ class VocabularyIds(NamedTuple):
     sep: int
     mask: int
     replacements: np.ndarray  # int32, the ids that may replace a token at random
-    continues_word: (
-        np.ndarray | None
-    )  # bool by id: whether the token continues the previous token's word; None: not known
+    # bool by id: whether the token continues the previous token's word; None: not known
+    continues_word: np.ndarray | None
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Tokenizer) -> VocabularyIds:

@@ -85,9 +85,8 @@ class Call(abc.ABC):
 
     @property
     def num_ranks(self) -> int:
-        return self.positionals.values.get(
-            self.positionals.name_of("num_ranks"), 1
-        )  # scripts without this argument start one
+        # Scripts without this argument start one.
+        return self.positionals.values.get(self.positionals.name_of("num_ranks"), 1)
 
     @property
     def folder(self) -> Path:

@@ -222,8 +222,8 @@ def _inspect_documents(sharded: PreparedStage, task_pool: TaskPool) -> Iterator[
         leaks = f"{num_leaks:,} of {len(test):,} test documents are in the training split too"
         yield f"{leaks}: the test's figures would be better than they are; {remedy}"
     if num_repeated:
-        first_repeated = f"{num_repeated:,} of {num_compared:,} documents repeat an earlier one"
-        yield f"{first_repeated}: repeated text can hold pre-training at a loss of 7, and is learned by heart; {remedy}"
+        repetitions = f"{num_repeated:,} of {num_compared:,} documents repeat an earlier one"
+        yield f"{repetitions}: repeated text can hold pre-training at a loss of 7, and is learned by heart; {remedy}"
 
 
 def _inspect_encoded(stage: PreparedStage) -> Iterator[str]:
