@@ -24,7 +24,7 @@ def define_program(
     """The program of a task of `tasks.task`: a main function, which returns the exit code.
 
     Args:
-      about: the description that --help prints.
+      description: the description that --help prints.
       before: called with the flags before the job begins; returns whether nothing else is to be done.
     """
 

@@ -91,7 +91,7 @@ class TokenFile:
     Attributes:
       path, shard, vocab_size, num_tokens, num_sentences, num_documents: as in the header.
       id_type: the type of the ids.
-      raw: the file, for reading its bytes.
+      raw_file: the file, for reading its bytes.
       checksum: the checksum of the whole content.
 
     Raises: UserError if it cannot be read or is incomplete.
