@@ -337,7 +337,9 @@ print("-".join(["tf" + tensorflow.__version__, sys.argv[1], version, platform.ma
 
 compile_code() {
   [[ -d bert_tf ]] || return 0 # images get the packages before the checkout
-  [[ -z $("$python" -c 'from bert_tf.base import compiled; print(*compiled.missing())') ]] ||
+  local uncompiled
+  uncompiled=$("$python" -c 'from bert_tf.base import compiled; print(*compiled.uncompiled_sources())') &&
+    [[ -z "$uncompiled" ]] ||
     step "the project's C++" "$python" -m bert_tf.base.compiled ||
     say "continuing without compiled code (no C++ compiler? log: $log): the same tokens, several times slower"
 }

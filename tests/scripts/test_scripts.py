@@ -1,5 +1,6 @@
 """The shell scripts start however they are called, and the set-up deletes nothing but what it has made."""
 
+import ast
 import re
 import sys
 
@@ -65,6 +66,28 @@ def test_what_only_bash_can_source_says_so(name):
 def test_what_is_typed_wrong_does_nothing(tmp_path, script, typed, said):
     done = start("bash", ROOT / "scripts" / script, *typed.split(), BERT_VENV=str(tmp_path / "venv"))
     assert re.search(said, refusal(done)) and not list(tmp_path.iterdir())
+
+
+def python_in_scripts():
+    """What the scripts give to `python -c`, each with its script."""
+    return [
+        pytest.param(code, id=f"{path.name}: {code[:40]}")
+        for path in sorted([*(ROOT / "scripts").rglob("*.s[hu]*"), *ROOT.glob("Dockerfile*")])
+        for _, code in re.findall(r"""python[^\s"]*"? -c (['"])(.*?)\1""", path.read_text(), re.DOTALL)
+    ]
+
+
+@pytest.mark.parametrize("code", python_in_scripts())
+def test_python_in_a_script_names_what_exists(code):
+    """A type checker does not see into a shell's text."""
+    tree = ast.parse(code)
+    names = {"sys": sys}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("bert_tf"):
+            exec(compile(ast.Module([node], []), code, "exec"), names)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in names:
+            assert hasattr(names[node.value.id], node.attr), ast.unparse(node)
 
 
 def test_python_finds_the_project_from_every_folder(tmp_path):
