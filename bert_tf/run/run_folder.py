@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import platform
 import re
 import subprocess
@@ -130,6 +131,16 @@ class RunFolder:
                 f"run folder {self.path} holds a run with other settings ({differences}); "
                 "continue anyway with --continue_with_changes, or choose another folder"
             )
+
+
+def locate_start(path: str | Path, run_folder: Path) -> str:
+    """Where the checkpoint lies that a run starts from, as `config.json` records it: a path without links.
+
+    It is relative to the run folder if both lie in the same folder, as the phases of a pre-training do, so that this
+    folder can be moved or copied while the run goes on; otherwise it is absolute.
+    """
+    start, run_folder = Path(path).resolve(), run_folder.resolve()
+    return os.path.relpath(start, run_folder) if run_folder.parent in start.parents else str(start)
 
 
 def find_checkpoints(folder: Path) -> dict[int, Path]:

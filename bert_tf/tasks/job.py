@@ -24,7 +24,7 @@ from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.device import prepare_device
 from bert_tf.run.gpus import flops_per_row
-from bert_tf.run.run_folder import RunFolder
+from bert_tf.run.run_folder import RunFolder, locate_start
 from bert_tf.run.telemetry import Telemetry
 from bert_tf.settings.training import AUTO, BatchSplit, TrainingConfig, compute_dtype
 from bert_tf.tasks.finetuning import FinetuningTask
@@ -140,8 +140,13 @@ def make_training(run: Run, task: Task, model: keras.Model, scorer: Any = None) 
 
 def run_identity(run: Run, task: Task) -> Facts:
     """What must not change within a run."""
-    start = {"bert_config": task.bert_config.to_dict(), "init_checkpoint": run.options.init_checkpoint}
-    return {**run.config.identity(), **start, **task.identity(run)}
+    start = run.options.init_checkpoint
+    return {
+        **run.config.identity(),
+        "bert_config": task.bert_config.to_dict(),
+        "init_checkpoint": locate_start(start, run.folder) if start else None,
+        **task.identity(run),
+    }
 
 
 def converse(job: Job, workers: Workers) -> None:

@@ -11,7 +11,7 @@ from bert_tf.interchange.heads import HEADS, Head
 from bert_tf.interchange.initialise import find_weights
 from bert_tf.interchange.weights import Weights
 from bert_tf.run.checkpoint import STATE, read_state
-from bert_tf.run.run_folder import CONFIG, read_config
+from bert_tf.run.run_folder import CONFIG, locate_start, read_config
 from bert_tf.run.variables import check_encoder, load_weights, named_variables
 from bert_tf.settings.programs import FinetuningOptions
 from bert_tf.tasks.rows import content_key
@@ -31,7 +31,7 @@ def _has_run_from(model_dir: Path, init_checkpoint: str) -> bool:
     if not (model_dir / "checkpoints").is_dir() or not (model_dir / CONFIG).is_file():
         return False
     start = (read_config(model_dir) or {"identity": {}})["identity"].get("init_checkpoint")
-    return bool(start) and Path(start).resolve() == Path(init_checkpoint).resolve()
+    return start == locate_start(init_checkpoint, model_dir)
 
 
 def find_trained_weights(model_dir: Path, init_checkpoint: str | None, head: Head) -> Weights:

@@ -1,10 +1,11 @@
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from bert_tf.run.run_folder import RunFolder, describe_differences, provenance
+from bert_tf.run.run_folder import RunFolder, describe_differences, locate_start, provenance
 from tests.refusals import refused
 
 
@@ -47,6 +48,16 @@ def test_other_settings_are_refused_with_the_difference(tmp_path):
     folder.check({"seed": 3, "size": 2}, {})
     folder.write_config({"seed": 3, "size": 2}, {}, {})
     folder.check({"seed": 3, "size": 2}, {})
+
+
+def test_a_start_beside_the_run_moves_with_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path / "results")
+    for typed in ("results/phase_1", tmp_path / "results/phase_1", "link/phase_1"):
+        assert locate_start(typed, Path("results/phase_2")) == "../phase_1"
+    assert locate_start("results/phase_1/checkpoints/ckpt-2", Path("link/phase_2")) == "../phase_1/checkpoints/ckpt-2"
+    assert locate_start("google/bert_model.ckpt", Path("results/phase_2")) == f"{tmp_path}/google/bert_model.ckpt"
+    assert locate_start("results2/run", Path("results/run")) == f"{tmp_path}/results2/run"
 
 
 def test_a_number_that_was_rounded_otherwise_is_the_same():

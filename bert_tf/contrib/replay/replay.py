@@ -115,8 +115,9 @@ def _open_training(model_dir: Path, input_files: str | None) -> tuple[Pretrainin
             f"{path} is not what this version writes for a pre-training run "
             f"({type(error).__name__}: {error}); replay with the version the run was made with"
         ) from None
+    start = identity["init_checkpoint"] and str(model_dir / identity["init_checkpoint"])  # see `locate_start`
     # Whether initial weights may be missing was decided when the run began.
-    options = PretrainingOptions(init_checkpoint=identity["init_checkpoint"], allow_missing_weights=True)
+    options = PretrainingOptions(init_checkpoint=start, allow_missing_weights=True)
     run, task = Run(config, options, Workers(), model_dir), PretrainingTask(config.no_next_sentence, config.dropout)
     task.instances = open_instances(patterns, "input_files", config.max_seq_length, rules, config.no_next_sentence)
     task.bert_config = bert_config
