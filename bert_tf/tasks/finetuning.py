@@ -16,7 +16,6 @@ from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.heads import Head
 from bert_tf.memory.plan import Workload
 from bert_tf.run.run_folder import CONFIG, FEATURES, describe_differences, read_config
-from bert_tf.settings.programs import FinetuningOptions
 from bert_tf.settings.training import FinetuningConfig
 from bert_tf.tasks.rows import CACHE_VERSION, Arrays, Outputs, TaskRows, cached_arrays, content_key
 from bert_tf.tasks.task import Facts, Run, Task
@@ -203,7 +202,7 @@ class FinetuningTask(Task):
         )
 
     def open(self, run: Run) -> None:
-        """If an exported model is used, `weights` are set already, and the options are ignored."""
+        """If an exported model is used, `weights` are set already, and only its own configuration counts."""
         from bert_tf.interchange.initialise import choose_config, choose_tokenizer
         from bert_tf.tasks.weights import find_start
         from bert_tf.text.tokenizer import CasingFlags
@@ -213,11 +212,9 @@ class FinetuningTask(Task):
             remedy = "use --mode=train_and_predict or train_and_eval, with a file to score"
             raise UserError(f"--eval_steps needs held-out data: {remedy}")
         with run.workers.keep_alive():
-            if self.weights:
-                options = FinetuningOptions()  # so that configuration and tokenizer are the export's, too
-            else:
-                self.weights = find_start(options, self.head, trains=self.trains)
-            self.bert_config = choose_config(options.bert_config_file, self.weights)
+            config_file = None if self.weights else options.bert_config_file
+            self.weights = self.weights or find_start(options, self.head, trains=self.trains)
+            self.bert_config = choose_config(config_file, self.weights)
             casing = CasingFlags(options.do_lower_case, options.strip_accents)
             self.tokenizer, assumed = choose_tokenizer(options.vocab_file, casing, self.bert_config, self.weights)
         if assumed:

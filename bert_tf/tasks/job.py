@@ -182,8 +182,7 @@ def predict_with_export(job: Job, workers: Workers, folder: Path, typed: Collect
             task = task.with_export_settings(exported.settings)
         except UserError as error:
             raise UserError(f"{folder / SETTINGS_FILE}: {error}; export the model again") from None
-    typed_settings = {**job.task.export_settings(), "do_lower_case": job.options.do_lower_case}
-    for name, value in typed_settings.items():
+    for name, value in job.task.export_settings().items():
         if name in typed and value != (exported_value := exported.settings.get(name)):
             fault = f"--{name}={value} has no effect, as {folder} was exported with {name}={exported_value}"
             raise UserError(f"{fault}; leave it out, or export the model again with it")

@@ -86,13 +86,22 @@ def test_an_export_alone_gives_the_same_answers(trained, predicted, exported, tm
     [
         ("null_score_diff_threshold", dict(decoding=DecodeSettings(null_score_diff_threshold=-2.5))),
         ("doc_stride", dict(features=FeatureSettings(48, 13, 10))),
-        ("do_lower_case", dict(do_lower_case=False)),
     ],
 )
 def test_what_an_export_cannot_follow_is_refused(trained, exported, tmp_path, name, changes):
     about = job(trained, tmp_path / "run", **changes)
     words = rf"^--{name}=\S+ has no effect, as .* was exported with {name}="
     refused(words, predict_with_export, about, Workers(), exported, [name])
+
+
+def test_another_tokenizer_than_the_export_s_is_refused_or_warned_of(trained, exported, tmp_path, capsys):
+    for flags in (dict(do_lower_case=False), dict(strip_accents=False)):
+        about = job(trained, tmp_path / "run", **flags)
+        refused(f"^--{next(iter(flags))}=0: .* says that its text has", predict_with_export, about, Workers(), exported)
+    other = tmp_path / "vocab.txt"
+    other.write_text((exported / "vocab.txt").read_text().replace("##", "#"))
+    predict_with_export(job(trained, tmp_path / "run", vocab_file=str(other)), Workers(), exported)
+    assert f"warning: {other}: " in capsys.readouterr().out
 
 
 def test_a_typed_default_is_refused_as_any_other_value(trained, exported, tmp_path):
