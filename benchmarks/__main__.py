@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bert_tf.base.command_line import CommandParser
 from bert_tf.base.errors import UserError, exit_on_user_error
 
 HERE = Path(__file__).resolve().parent
@@ -85,14 +86,18 @@ def main(argv: Sequence[str]) -> None:
     name = argv[1] if len(argv) > 1 else ""
     if name in benchmarks:
         run(name, benchmarks[name], argv[2:])
-    elif name == "tables":
+    elif name in ("tables", "pictures"):
+        parser = CommandParser(f"python -m benchmarks {name}", description=__doc__)
+        if name == "pictures":
+            parser.add_argument("runs", metavar="RUN", nargs="*", type=Path, help="a folder with metrics.jsonl")
+        options = parser.parse_args(argv[2:])
         from benchmarks import pages
-
-        pages.write()
-    elif name == "pictures":
         from benchmarks.pages import pictures
 
-        pictures.draw(argv[2:])
+        if name == "tables":
+            pages.write()
+        else:
+            pictures.draw(options.runs)
     elif name in ("", "-h", "--help"):
         print(__doc__)
         for key, benchmark in benchmarks.items():

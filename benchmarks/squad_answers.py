@@ -38,7 +38,7 @@ def choose_questions(options: argparse.Namespace) -> tuple[list[tuple[str, str]]
     is_alone = np.bincount(features.example_index)[features.example_index] == 1
     windows = np.flatnonzero(is_alone)[: options.num_questions]
     chosen = [examples[index] for index in features.example_index[windows]]
-    questions = [(example.question, example.paragraph.context) for example in chosen]
+    questions = [(example.question, example.context) for example in chosen]
     return questions, float(features.num_tokens[windows].mean())
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from benchmarks.pages.clusters import LENGTHS, RATES, rate_errors
 from benchmarks.results import FOLDER
 from bert_tf.base.errors import UserError
 from bert_tf.report.page import smoothed
-from bert_tf.report.runs import read_runs
+from bert_tf.report.runs import check_run_folder, read_runs
 
 ROOT = FOLDER.parents[1]
 GOLDEN, IMAGES = ROOT / "tests/golden/convergence.json", ROOT / "docs/images"
@@ -144,7 +145,7 @@ def draw_scaling(axes: Any) -> None:
         _double(panel, sorted({num for row in RATES for num in row[-1] if num >= 8}))
 
 
-def draw_curve(axes: Any, folders: Sequence[str]) -> None:
+def draw_curve(axes: Any, folders: Sequence[Path]) -> None:
     """Both phases one after the other: what was logged, and its mean over neighbours; dots on held-out text."""
     start = 0
     for run in read_runs(folders):
@@ -172,12 +173,14 @@ DRAWINGS = {
 }
 
 
-def draw(folders: Sequence[str]) -> None:
+def draw(folders: Sequence[Path]) -> None:
     """The plots of docs/RESULTS.md; README's curve if run folders are given."""
     try:
         import matplotlib
     except ImportError as error:
         raise UserError(f"the plots need matplotlib ({error}); pip install -r requirements/docs.txt") from None
+    for folder in folders:
+        check_run_folder(folder)
     matplotlib.use("svg")
     from matplotlib import pyplot
 

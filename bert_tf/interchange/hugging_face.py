@@ -43,7 +43,7 @@ _THEIR_NAMES = {
 }
 _TYPE_TABLE = "bert/embeddings/token_type_embeddings"
 _WORD_TABLE, _DECODER = "bert/embeddings/word_embeddings", "cls.predictions.decoder.weight"
-# Constants, and the masked-word head's copy of the word table (`_check_tied`).
+# Constants, and the masked-word head's copy of the word table (`check_tied`).
 _IGNORED = re.compile(rf"(bert\.)?embeddings\.(position_ids|token_type_ids)|{re.escape(_DECODER)}")
 
 

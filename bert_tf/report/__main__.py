@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bert_tf.base.command_line import CommandParser
-from bert_tf.base.errors import UserError, exit_on_user_error
+from bert_tf.base.errors import exit_on_user_error
 from bert_tf.base.files import check_output
 from bert_tf.report.page import write_page
-from bert_tf.run.events import METRICS, read_events
-from bert_tf.run.run_folder import CONFIG, is_report, read_config
+from bert_tf.report.runs import check_run_folder
+from bert_tf.run.run_folder import is_report
 
 
 @exit_on_user_error
@@ -24,11 +24,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--output", type=Path, default=Path("report.html"), help="the page; %(default)s")
     options = parser.parse_args(argv[1:])
     for run in options.runs:
-        if not read_events(run) or read_config(run) is None:
-            subfolders = sorted(str(file.parent) for file in run.glob(f"*/{METRICS}"))
-            hint = f", here {' or '.join(subfolders)}" if subfolders else ""
-            fault = f"it has no {METRICS} with events, or no {CONFIG}"
-            raise UserError(f"{run}: not a run folder: {fault}; name the --model_dir of a run{hint}")
+        check_run_folder(run)
     check_output(options.output, f"--output={options.output}", is_report)
     write_page(options.runs, options.output, comparing=len(options.runs) > 1)
     print(options.output)

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_tf.run.events import Event, is_number, read_events
-from bert_tf.run.run_folder import read_config
+from bert_tf.base.errors import UserError
+from bert_tf.run.events import METRICS, Event, is_number, read_events
+from bert_tf.run.run_folder import CONFIG, read_config
 
 Point = tuple[int, float]  # update, value
 
@@ -98,6 +99,15 @@ class RunRecord:
         """The median of a metric, without its first report, which includes compilation."""
         rates = [y for _, y in self.series(name) if math.isfinite(y)]
         return statistics.median_high(rates[1:] or rates) if rates else None
+
+
+def check_run_folder(folder: Path) -> None:
+    """Raises `UserError` if there is no run in the folder."""
+    if not read_events(folder) or read_config(folder) is None:
+        subfolders = sorted(str(file.parent) for file in folder.glob(f"*/{METRICS}"))
+        hint = f", here {' or '.join(subfolders)}" if subfolders else ""
+        fault = f"it has no {METRICS} with events, or no {CONFIG}"
+        raise UserError(f"{folder}: not a run folder: {fault}; name the --model_dir of a run{hint}")
 
 
 def read_runs(folders: Iterable[str | Path]) -> list[RunRecord]:

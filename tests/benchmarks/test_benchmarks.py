@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as program
-from benchmarks import frame, killing, pages, peers, probe, results, soak, trials
+from benchmarks import frame, killing, pages, peers, probe, results, soak, squad_answers, trials
 from benchmarks.pages import pictures
 from bert_tf.base.errors import UserError
 from tests.refusals import refused
+from tests.squad_data import read_golden
 
 ROOT = Path(__file__).resolve().parents[2]
 # Modules that hold parts of others.
@@ -46,6 +47,21 @@ def test_every_benchmark_is_listed(capsys):
 def test_too_few_updates_are_refused_before_they_are_made():
     options = program.make_parser("soak", soak).parse_args(["--updates", "6999"])
     refused("^--updates is 6999; at least 7,000", soak.run, argparse.Namespace(options=options, folder=Path("x")))
+
+
+def test_questions_that_fit_into_a_window_are_chosen(tmp_path):
+    examples, _ = read_golden(tmp_path)
+    options = argparse.Namespace(file=tmp_path / "squad.json", model=tmp_path, num_questions=3)
+    questions, mean_tokens = squad_answers.choose_questions(options)
+    assert len(questions) == 3 and mean_tokens > 3
+    assert {(example.question, example.context) for example in examples} > set(questions)
+
+
+@pytest.mark.parametrize("arguments", [["pictures", "no_run"], ["tables", "README.md"]])
+def test_pages_and_plots_are_not_made_of_what_is_no_run(arguments, monkeypatch):
+    for module, function in ((pages, "write"), (pictures, "read_runs")):
+        monkeypatch.setattr(module, function, lambda *_: pytest.fail("written"))
+    refused("no_run: not a run folder|README.md; see --help", program.main.__wrapped__, ["benchmarks", *arguments])
 
 
 def test_a_probe_reads_a_score_of_every_fine_tuning_and_refuses_one_that_it_lacks(tmp_path, monkeypatch):
