@@ -11,7 +11,9 @@ from typing import Any
 
 from bert_tf.base.errors import UserError, contrast
 
-_INVISIBLE = re.compile(r"[\0-\x1f\x7f-\x9f\ud800-\udfff]")  # control characters, halves of UTF-16 pairs
+# Control characters, halves of UTF-16 pairs, and characters that cannot be seen: soft hyphen, zero-width space, marks
+# of direction and byte order. The joiners U+200C and U+200D are not among them, which change how letters look.
+_INVISIBLE = re.compile(r"[\0-\x1f\x7f-\x9f\xad\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ud800-\udfff\ufeff]")
 
 
 def read_object(text: str, where: str, remedy: str, *, is_strict: bool = False) -> dict[str, Any]:
@@ -52,8 +54,12 @@ def _finite(text: str) -> float:
 
 def fault_of_label(label: str) -> str:
     """What is wrong with a text as a label; "" if nothing is."""
-    is_visible = label.strip() and not _INVISIBLE.search(label)
-    return "" if is_visible else "a label must not be empty, nor hold control characters or half of a UTF-16 pair"
+    if not label.strip():
+        return "a label must not be empty"
+    if character := _INVISIBLE.search(label):
+        kinds = "a control character, half of a UTF-16 pair, or cannot be seen"
+        return f"U+{ord(character[0]):04X} in a label is {kinds}; take it out"
+    return ""
 
 
 def first_repeated(names: Iterable[str]) -> str | None:

@@ -11,6 +11,7 @@ _BEGINNINGS = {
     b"BZh91AY&SY": ("compressed with bzip2", "bzip2 -dc {} > OUT"),
     b"\xfd7zXZ": ("compressed with xz", "xz -dc {} > OUT"),
     b"\x28\xb5\x2f\xfd": ("compressed with zstd", "zstd -dc {} > OUT"),
+    b"7z\xbc\xaf\x27\x1c": ("a 7z archive", "7z x {}"),
     b"PK\x03\x04": ("a ZIP archive or a spreadsheet", "unzip {} (or save the spreadsheet as CSV in UTF-8)"),
     b"\xd0\xcf\x11\xe0": ("a file of old Office programs", "save {} as CSV or text in UTF-8"),
     b"{\\rtf": ("a document in Rich Text Format", "save {} as text in UTF-8"),
@@ -26,7 +27,9 @@ _BEGINNINGS = {
 # Switches from ASCII to an East Asian character set, whose encoded text consists of ASCII bytes, too.
 _ISO_2022 = b"\x1b$"
 HEAD_BYTES = 1 << 12  # this much of a file tells what it is
+_TAR, _TAR_START = b"ustar", 257
 _MAX_ZEROS = 1 / 8  # share of zero bytes in a text; it is half in Latin letters in UTF-16 without byte-order mark
+_FEW_ZEROS = 8  # so many, all at even or all at odd positions, are of UTF-16, too: its spaces and digits
 
 
 def describe_non_text(head: bytes, name: str) -> str | None:
@@ -37,7 +40,11 @@ def describe_non_text(head: bytes, name: str) -> str | None:
     kind = next((kind for beginning, kind in _BEGINNINGS.items() if head.startswith(beginning)), None)
     if not kind and _ISO_2022 in head:
         kind = "ISO-2022", "iconv -f ISO-2022-JP -t UTF-8 {} > OUT"
-    if not kind and head.count(0) > _MAX_ZEROS * len(head):
-        order = "LE" if head[1::2].count(0) > head[::2].count(0) else "BE"  # which byte of a Latin letter is 0
+    if not kind and head.startswith(_TAR, _TAR_START):
+        kind = "a tar archive", "tar -xf {}"
+    num_high, num_low = head[::2].count(0), head[1::2].count(0)
+    is_one_sided = num_high + num_low >= _FEW_ZEROS and 0 in (num_high, num_low)
+    if not kind and (is_one_sided or num_high + num_low > _MAX_ZEROS * len(head)):
+        order = "LE" if num_low > num_high else "BE"  # which byte of a Latin letter is 0
         kind = "a binary file or UTF-16", f"iconv -f UTF-16{order} -t UTF-8 {{}} > OUT"
     return kind and f"{kind[0]}, not UTF-8 text; convert it: {kind[1].format(shlex.quote(name))}"

@@ -174,7 +174,7 @@ def test_labels_that_say_nothing(data, tmp_path, capsys):
         ({"0": "a", "1": "a", "2": "c"}, "id2label=.*: must give each number"),
         (["a", "b", "c"], "id2label=.*: must give each number"),
         ({"0": "a", "1": "b"}, "names 2 labels, the weights have 3 classes"),
-        ({"0": "a", "1": "b\0", "2": "c"}, "has the label .*control characters"),
+        ({"0": "a", "1": "b\0", "2": "c"}, "has the label .*a control character"),
     ],
 )
 def test_labels_that_are_no_labels_are_refused(data, tmp_path, id2label, words):

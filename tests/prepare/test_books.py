@@ -2,7 +2,9 @@
 
 import errno
 import gzip
+import io
 import os
+import tarfile
 import tracemalloc
 
 import pytest
@@ -96,6 +98,16 @@ def test_any_text_takes_linear_time(tmp_path, token):
 
 
 LATIN, WIDE = "Ein Café.".encode("latin-1"), "Ein Café.".encode("utf-16-le")
+
+
+def tar_of(content):
+    archive, member = io.BytesIO(), tarfile.TarInfo("a")
+    member.size = len(content)
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        tar.addfile(member, io.BytesIO(content))
+    return archive.getvalue()
+
+
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256))
 AS_UTF_16 = "a binary file or UTF-16, not UTF-8 text; .*iconv -f UTF-16LE .*--fallback_encoding$"
 WITHOUT_NULS = r"tr -d '\\0' <FILE >OUT takes stray ones out"
@@ -114,6 +126,11 @@ WITHOUT_NULS = r"tr -d '\\0' <FILE >OUT takes stray ones out"
         (b"It is text.\0", ("latin-1",), rf"a binary file, not text \(a NUL at byte 11; {WITHOUT_NULS}\); or take"),
         (WIDE, (None, "strict"), AS_UTF_16),
         (WIDE, (None, "replace"), AS_UTF_16),
+        # Of other scripts only spaces and digits have a zero byte.
+        ("Ελλάδα και νησιά, 12 Μαΐου 2020. Το νερό.".encode("utf-16-le"), (), AS_UTF_16),
+        ("हिन्दी एक भाषा है. यह 1 है और 2 है.".encode("utf-16-be"), (), AS_UTF_16.replace("LE", "BE")),
+        (tar_of(b"It is text."), (), "a tar archive, not UTF-8 text; convert it: tar -xf a.txt"),
+        (b"7z\xbc\xaf\x27\x1c\0\4", (), "a 7z archive, not UTF-8 text; convert it: 7z x a.txt"),
     ],
 )
 def test_what_is_no_text_in_a_known_encoding_is_refused(tmp_path, content, encoding, message):

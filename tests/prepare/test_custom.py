@@ -86,6 +86,22 @@ def test_documents_by_file_line_and_blank_line(tmp_path):
     assert read("line") == ["One is", "wrapped.", "Two.", long_line]
 
 
+def test_wrapped_lines_are_joined_as_their_script_wants(tmp_path):
+    """Between two wide characters that are not Hangul nothing stands, otherwise a space."""
+    text = "私はとても\n元気で、\n English を\n使う。\n서울은\n크다.\n"
+    assert custom.clean(text).line == "私はとても元気で、 English を使う。 서울은 크다."
+
+
+def test_words_of_all_scripts_are_counted_alike():
+    titles = "मध्य प्रदेश विधानसभा क्षेत्र", "中华人民共和国国务院总理", "ประเทศไทย", "Indian National Congress"
+    texts = (
+        "今天天气很好我们一起去公园散步然后吃饭再回家休息",
+        "कल हम सब लोग बाज़ार गए थे और",
+        "one two three four five six seven eight",
+    )
+    assert not any(map(documents.has_sentence, titles)) and all(map(documents.has_sentence, texts))
+
+
 @pytest.mark.parametrize("input_format, kept", [("line", 3), ("sentences", 3), ("paragraph", 1)])
 def test_documents_that_the_user_names_need_no_full_stop(tmp_path, input_format, kept):
     """Of text between blank lines some is titles."""
@@ -124,7 +140,10 @@ def test_format_chosen_by_what_is_there(tmp_path):
     [
         ("{'text': 1}", "is not valid JSON"),
         ('[{"text": "One."}]', r"holds no JSON object, .*of a list, jq -c '.\[\]' FILE > OUT makes such lines"),
-        ('{"text": 5}', "no text in the field 'text'; a line has to be like"),
+        (
+            '{"content": "x"}',
+            "no text in the field 'text' .the line has 'content'.; name the field .* by --text_column; a l",
+        ),
         ('{"text": "One.", "text": "Two."}', "the field 'text' occurs twice"),
         ("[" * 100_000, ""),
     ],

@@ -32,6 +32,9 @@ from tests.refusals import refused
         ["It was founded in 1905.", "5 people came."],
         ["It ended, e.g. in Berlin, i.e. there, etc.", "The rest is known."],
         ["the end of version 2.0 is near"],
+        ["Goethe wurde am 28. August 1749 geboren.", "Er starb im 19. Jahrhundert.", "Es waren 12.", "Dann kam er."],
+        ["Mehmet 2. Dünya Savaşı'nda doğdu.", "Yıl 1940."],
+        ["She was 21.", "In March she left."],
     ],
 )
 def test_splits_exactly_there(sentences):

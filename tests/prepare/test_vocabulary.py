@@ -18,7 +18,7 @@ from bert_tf.text.wordpiece import FullTokenizer
 from tests import preparation
 from tests.refusals import refused
 
-UNCASED = Casing.from_flags(True)
+UNCASED, CASED = Casing.from_flags(True), Casing.from_flags(False)
 CHINESE = """
 清晨的集市上已经有很多人。卖菜的老人把新鲜的白菜和萝卜摆在地上。孩子们在旁边追逐一只小黄狗。“慢一点！”母亲喊道。
 
@@ -113,6 +113,19 @@ def test_sentencepiece_from_text_to_token_files(tmp_path):
     assert all(starts[number] for number, token in enumerate(vocab) if token.startswith("▁"))
     assert np.count_nonzero(~starts) > 5
     assert {"vocab.txt", "tokenizer.json"} <= data.tokenizer_files().keys(), "which are stored with the weights"
+
+
+def test_sentencepiece_learns_of_long_sentences(tmp_path, capsys):
+    """Of text without stops a paragraph is a sentence; the library's default leaves out 4,192 bytes."""
+    (tmp_path / "a.txt").write_text(("ประเทศไทยมีแม่น้ำ" * 200 + "\n") * 3, encoding="utf-8")
+    model = tmp_path / "own.model"
+    model.write_bytes(vocabulary.train_sentencepiece([tmp_path / "a.txt"], 60, CASED))
+    assert any(len(piece) > 3 and "ไทย" in piece for piece in open_tokenizer(model).inv_vocab)
+    assert "training the vocabulary (seconds" in capsys.readouterr().out
+
+
+def test_a_word_includes_its_vowel_signs():
+    assert vocabulary._WORD.findall("ภูเขาน้ำ คน, हिन्दी 中x") == ["ภูเขาน้ำ", "คน", "हिन्दी", "x"]
 
 
 def test_words_beyond_what_memory_allows_are_the_rare_ones(tmp_path, monkeypatch):

@@ -315,7 +315,10 @@ Empty
     "content,message",
     [
         ('{"title": "A", "text": "On', "line 1 is not valid JSON.*--max_bad_records"),
-        ('{"title": "A", "text": null}', "line 1: no text in the field 'text'; run wikiextractor again.*--max_bad_re"),
+        (
+            '{"title": "A", "text": null}',
+            "line 1: no text in the field 'text' .the line has 'title', 'text'.; run wikiextractor again.*--max_bad_re",
+        ),
         ("One.", "line 1: not what wikiextractor writes, <doc .*: run wikiextractor again"),
         (EXTRACTED[:90], "line 1: not what"),
         (EXTRACTED.replace("</doc>", "</dob>", 1), "line 1: not what"),

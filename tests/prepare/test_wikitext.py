@@ -44,6 +44,9 @@ def paragraphs_of(markup: str) -> list[str]:
         ("{{lang|fr|[[a|x=y]]}} and {{nowrap|<nowiki>a=b</nowiki>}} stay.", "x=y and a=b stay."),
         ("[[Target{{!}}shown]] {{nowrap|a{{!}}b}} {{nowrap|{{nowrap|1=c=d}}}}.", "shown a|b c=d."),
         ("''Eagle''{{'s}} wings.", "Eagle's wings."),
+        ("北京市（{{lang|x|}}；{{pinyin}}），简称京（Beijing；{{IPA}}）。", "北京市，简称京（Beijing）。"),
+        ("القاهرة ({{x}}، {{y}}) هي المدينة.", "القاهرة هي المدينة."),
+        ("Metin budur.\n== Kaynakça ==\n* kitap (1990). bir şehrin uzun tarihi. Ankara: yayın evi.", "Metin budur."),
         ("A &#99999999999999999999; B.", "A \ufffd B."),
     ],
 )

@@ -217,7 +217,10 @@ def _table_documents(path: Path, column: str) -> Iterator[str | BadRecord]:
 
 def _json_documents(lines: Iterator[str], field: str, unread: UnreadFields) -> Iterator[str | BadRecord]:
     """The texts of the non-blank lines."""
-    remedy = f'a line has to be like {{"{field}": "..."}} (of a list, jq -c \'.[]\' FILE > OUT makes such lines)'
+    remedy = (
+        f'name the field with the text by --text_column; a line has to be like {{"{field}": "..."}} (of a list, jq -c '
+        "'.[]' FILE > OUT makes such lines)"
+    )
     for number, line in enumerate(lines, 1):
         if line:
             yield json_text(number, line, field, remedy=remedy, unread=unread)
@@ -230,7 +233,7 @@ def _paragraphs(document: str) -> Iterator[str]:
         if is_long:
             yield from group
         else:
-            yield " ".join(group)
+            yield "\n".join(group)
 
 
 def clean(document: str) -> Document:

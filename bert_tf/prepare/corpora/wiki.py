@@ -27,8 +27,9 @@ from bert_tf.prepare.corpora.documents import (
     json_text,
     remaining_files,
 )
+from bert_tf.prepare.corpora.tidying import tidy
 from bert_tf.prepare.corpora.wiki_templates import KNOWN_NAMESPACES, Namespaces, namespace_key
-from bert_tf.prepare.corpora.wikitext import Removed, is_prose, paragraphs_of, tidy, unescape, without_tags
+from bert_tf.prepare.corpora.wikitext import Removed, is_prose, paragraphs_of, unescape, without_tags
 from bert_tf.prepare.corpora.xml_files import Cutter, Stream, XmlFile
 
 _DUMP = re.compile(r".*\.xml(-p[0-9]+p[0-9]+)?(\.bz2)?")

@@ -13,13 +13,16 @@ from __future__ import annotations
 import functools
 import html
 import itertools
+import json
 import operator
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from bert_tf.prepare.corpora import wiki_templates
 from bert_tf.prepare.corpora.documents import MIN_WORDS_WITHOUT_STOP, has_words
+from bert_tf.prepare.corpora.tidying import tidy
 from bert_tf.prepare.corpora.wiki_templates import KNOWN_NAMESPACES, Namespaces, namespace_key, render_link
 from bert_tf.prepare.sharding.sentences import OTHER_STOPS
 
@@ -64,15 +67,6 @@ _QUOTES = re.compile("''+")
 _SWITCH = re.compile(r"__([^\W\d_]+(?:_[^\W\d_]+)*)__")
 # References this long are not characters, and parsing them as numbers takes quadratic time.
 _LONG_CHARACTER_REFERENCE = re.compile(r"&#[0-9]{8,};?")
-# For text in which white space is single spaces. Patterns that begin with a fixed character are several
-# times faster than others, so the first two tell whether the third is worth applying.
-_EMPTY_PARENTHESES_INSIDE = (re.compile(r"\([ ,;:.–-]*[)\]]"), re.compile(r"\[[ ,;:.–-]*[)\]]"))
-_EMPTY_PARENTHESES = re.compile(r" ?[(\[][ ,;:.–-]*[)\]]")
-_LEADING_COMMAS = re.compile(r"\( ?(?:[,;:] ?)+")
-_SPACE_OR_COMMA_BEFORE_PARENTHESIS = re.compile(r"\)(?<=[,;: ]\))")
-_TRAILING_COMMAS = re.compile(r"(?<![,;: ])[,;: ]+\)")
-_REPEATED_COMMAS = re.compile(r",(?: ?,)+")
-_SPACE_BEFORE_STOP = re.compile(r" ([,.;:!?)])(?=[ )\"'”]|$)")
 _TABLE_REMAINS = re.compile(r"[|]|\{[|]|(?:colspan|rowspan|style|class|align|width)\s*=")
 
 _SENTENCE_STOP = re.compile(rf"[.!?…][\"'”’)\]]*(?:\s|$)|[{OTHER_STOPS}]")
@@ -80,16 +74,14 @@ _WORD = re.compile(r"[^\W_]+")
 # Prose has a full stop or many words, or introduces a list ("They are:") with at least this many words.
 _MIN_WORDS_BEFORE_COLON = 2
 _MIN_WORDS_OF_LIST_ITEM = 5
-# Sections whose list items (books, links, notes) have full stops but are not sentences.
-_REFERENCE_SECTIONS = frozenset(
-    name.strip()
-    for name in """
-    bibliography, citations, discography, external links, filmography, footnotes, further reading, literature, notes,
-    notes and references, publications, references, references and notes, see also, selected bibliography,
-    selected works, sources, works, works cited,
-    参考文献, 參考文獻, 参考资料, 參考資料, 外部链接, 外部連結, 参见, 參見, 延伸阅读, 延伸閱讀, 注释, 註釋, 脚注, 腳註
-    """.split(",")
-)
+
+
+@functools.cache
+def _reference_sections() -> frozenset[str]:
+    """The names of sections whose list items (books, links, notes) have full stops but are not sentences."""
+    names_by_language = json.loads(Path(__file__).with_name("reference_sections.json").read_text(encoding="utf-8"))
+    return frozenset(itertools.chain.from_iterable(names_by_language.values()))
+
 
 # The end of a list item that the next one continues ("a;", "b; and", "c.").
 _CONTINUED = re.compile(r"[;；](?: ?[^\W\d_]{1,5})?$|[,，、](?: (?:and|or))?$")
@@ -259,17 +251,6 @@ def _without_inline_markup(text: str) -> str:
     return unescape(unescape(text)).replace("\u00ad", "").replace("\u200b", "")
 
 
-def tidy(paragraph: str) -> str:
-    """Cleans up after removed pieces: empty parentheses, repeated commas, stray spaces."""
-    paragraph = " ".join(paragraph.split())
-    if any(inside.search(paragraph) for inside in _EMPTY_PARENTHESES_INSIDE):
-        paragraph = _EMPTY_PARENTHESES.sub("", paragraph)
-    paragraph = _LEADING_COMMAS.sub("(", _REPEATED_COMMAS.sub(",", paragraph))
-    if _SPACE_OR_COMMA_BEFORE_PARENTHESIS.search(paragraph):
-        paragraph = _TRAILING_COMMAS.sub(")", paragraph)
-    return _SPACE_BEFORE_STOP.sub(r"\1", paragraph.replace("( ", "(")).strip()
-
-
 def is_prose(paragraph: str) -> bool:
     """Whether a paragraph has a sentence end, introduces a list, or has more words than headings and captions."""
     return (
@@ -333,7 +314,7 @@ def _passages(text: str, removed: Removed) -> Iterator[str]:
             if kind == "headings":
                 level = len(block) - len(block.lstrip("="))
                 if not reference_level or level <= reference_level:
-                    is_of_references = block.strip("= ").lower() in _REFERENCE_SECTIONS
+                    is_of_references = block.strip("= ").lower() in _reference_sections()
                     reference_level = level if is_of_references else 0
             elif kind == "list_items":
                 is_passage = not reference_level and _is_sentence(block)

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file, write_text
+from bert_tf.prepare.corpora.documents import WORD_MARKS
 from bert_tf.prepare.corpora.text_files import decoded, formatted_lines
 from bert_tf.prepare.running.stage import StageResult
 from bert_tf.prepare.sharding.sentences import PARAGRAPH_SEPARATOR, SENTENCE_END, split_by_rules
@@ -48,9 +49,9 @@ MIN_PIECE_COUNT = 2
 MAX_TRAINING_BYTES = 1 << 30
 # The trainer takes 1.1 kB for each distinct word.
 MOST_WORDS = 400_000
-# `_WORD` excludes ideographs: each is a separate word, and there are few distinct ones.
+# `_WORD` is a word of the trainer's. It excludes ideographs: each is a separate word, and there are few distinct ones.
 _IDEOGRAPHS = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"
-_WORD = re.compile(f"[^\\W{_IDEOGRAPHS}]+")
+_WORD = re.compile(f"[^\\W{_IDEOGRAPHS}]+(?:[{WORD_MARKS}]+[^\\W{_IDEOGRAPHS}]*)*")
 # Longer words are base64, DNA and the like, and the trainer's time grows with the square of a word's length.
 LONGEST_WORD = 1000
 _LONG_WORD = re.compile(f"[!-~]{{{LONGEST_WORD + 1},}}|[^\\W{_IDEOGRAPHS}]{{{LONGEST_WORD + 1},}}")
@@ -80,6 +81,12 @@ def _sampled_lines(paths: Sequence[Path], description: str, max_bytes: int) -> I
             if max(map(len, text.split()), default=0) > LONGEST_WORD:
                 text = _LONG_WORD.sub(" ", text)
             yield from text.strip().split(PARAGRAPH_SEPARATOR)
+
+
+def _announcing_training(texts: Iterable[str]) -> Iterator[str]:
+    """The texts; when they are read, the libraries train, and say nothing about how far they are."""
+    yield from texts
+    print("training the vocabulary (seconds, of the most text some minutes) ...", flush=True)
 
 
 def _count_characters(paths: Sequence[Path], max_bytes: int, casing: Casing) -> Counter[str]:
@@ -183,13 +190,13 @@ def train_vocabulary(paths: Sequence[Path], vocab_size: int, casing: Casing) -> 
         show_progress=False,
     )
     frequent = _frequent_words(_sampled_lines(paths, "counting words", MAX_TRAINING_BYTES))
-    lines: Iterable[str] = _sampled_lines(paths, "training", MAX_TRAINING_BYTES)
+    lines: Iterable[str] = _sampled_lines(paths, "reading", MAX_TRAINING_BYTES)
     if frequent is not None:
         lines = (_WORD.sub(lambda word: word[0] if word[0] in frequent else " ", line) for line in lines)
     if casing.lower_case:
         lines = map(str.lower, lines)  # as the tokenizer does; the trainer makes no final sigma of a capital one
     lines = (line.translate(replacements) for line in lines)
-    tokenizer.train_from_iterator(lines, trainer)
+    tokenizer.train_from_iterator(_announcing_training(lines), trainer)
     vocab = tokenizer.get_vocab()
     return sorted(vocab, key=vocab.__getitem__)
 
@@ -204,14 +211,14 @@ def train_sentencepiece(paths: Sequence[Path], vocab_size: int, casing: Casing) 
     coverage = sum(normal[character] for character in _choose_alphabet(normal)) / max(sum(normal.values()), 1)
     sentences = (
         unicodedata.normalize("NFC", casing.apply(sentence))  # as the tokenizer does
-        for line in _sampled_lines(paths, "training", MAX_SENTENCEPIECE_BYTES)
+        for line in _sampled_lines(paths, "reading", MAX_SENTENCEPIECE_BYTES)
         for sentence in split_by_rules(line)
     )
     pad, unknown, *controls = SPECIAL_TOKENS
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=sentences,
+            sentence_iterator=_announcing_training(sentences),
             model_writer=model,
             vocab_size=vocab_size,
             model_type="unigram",
@@ -223,6 +230,7 @@ def train_sentencepiece(paths: Sequence[Path], vocab_size: int, casing: Casing) 
             eos_id=-1,
             control_symbols=controls,
             character_coverage=coverage,
+            max_sentence_length=MAX_SENTENCEPIECE_BYTES,  # its default leaves out what is longer than 4,192 bytes
             hard_vocab_limit=False,
             num_threads=SENTENCEPIECE_THREADS,
             minloglevel=2,

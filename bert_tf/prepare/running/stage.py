@@ -69,7 +69,7 @@ def code_digest() -> str:
     """sha256 of what decides the bytes: our code, at the time of the first call, and Python's version of Unicode."""
     digest = hashlib.sha256(unicodedata.unidata_version.encode())
     paths = (path for folder in _CODE for path in CHECKOUT.joinpath(folder).rglob("*"))
-    for path in sorted(path for path in paths if path.suffix in (".py", ".cpp")):
+    for path in sorted(path for path in paths if path.suffix in (".py", ".cpp", ".json")):
         digest.update(f"{path.relative_to(CHECKOUT)}\0".encode() + path.read_bytes())
     return digest.hexdigest()
 

@@ -52,6 +52,16 @@ _OPENERS = frozenset(
     """.split()
 )
 
+# Words before which a number of one or two digits with a full stop is an ordinal ("28. August", "2. Dünya Savaşı"), in
+# languages that write these words with a capital: German and Turkish.
+_AFTER_ORDINAL = frozenset(
+    """
+    januar jänner februar feber märz april mai juni juli august september oktober november dezember
+    jahrhundert jahrhunderts jahrtausend jahrtausends weltkrieg weltkriegs weltkrieges
+    ocak şubat mart nisan mayıs haziran temmuz ağustos eylül ekim kasım aralık yüzyıl yüzyılda yüzyılın dünya
+    """.split()
+)
+
 _ABBREVIATIONS = _NEVER_LAST | _MAYBE_LAST
 # The word before a full stop is searched for in this many characters.
 _LONGEST_WORD = 40
@@ -93,6 +103,8 @@ def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
     if len(last_word) == 1 and last_word.isalpha():
         # An initial ("J. Smith") or the end of a sentence ("vitamin C. It helps").
         return _opens_sentence(following)
+    if last_word.isdecimal() and len(last_word) <= 2:
+        return _first_word(following) not in _AFTER_ORDINAL
     # A dash separates words, too: "his chief--Mr. Smith".
     word = _DASH.split(last_word.lower())[-1]
     if word in _BEFORE_NUMBER:
@@ -105,8 +117,13 @@ def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
 
 
 def _opens_sentence(following: str) -> bool:
-    word = _WORD_START.match(following)
-    return word is not None and word[0].lower() in _OPENERS
+    return _first_word(following) in _OPENERS
+
+
+def _first_word(text: str) -> str:
+    """The word that the text begins with, in lower case; "" if it begins with none."""
+    word = _WORD_START.match(text)
+    return word[0].lower() if word else ""
 
 
 def _sentence_starts(paragraph: str, stop: re.Pattern[str]) -> list[int]:

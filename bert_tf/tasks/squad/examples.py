@@ -6,6 +6,7 @@ A file contains articles, an article contains paragraphs, and a paragraph one co
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -166,7 +167,7 @@ def sound_answers(examples: list[Example], path: str | Path) -> tuple[list[Examp
             sound.append(example)
     note = bad.num_left_out and f"{path}: {bad.describe()}"
     if bad.num_left_out > sum(bool(example.answers) for example in sound):
-        remedy = "answer_start counts characters from 0: convert it, as docs/fine_tuning.md says"
+        remedy = "correct the file; answer_start counts characters from 0 (docs/fine_tuning.md)"
         raise UserError(f"{note}, more than half of those with an answer; {remedy}")
     return sound, note or ""
 
@@ -183,6 +184,10 @@ def _fault(example: Example, unit: str) -> str:
     if len(before.encode(_UNITS[unit], "replace")) != unit_size * len(before):
         return f"has an answer_start in {unit}, of which a character before it has several"
     if (span := answer_range(example)) is None:
+        forms = [unicodedata.normalize("NFC", part) for part in (text, context)]
+        if text not in context and forms[0] in forms[1]:
+            remedy = "bring both to one with unicodedata.normalize, and answer_start with them"
+            return f"has the answer {text!r:.80} in another Unicode form (NFC, NFD) than the context; {remedy}"
         answer, in_context = contrast(text, context[len(before) :][: len(text)])
         return f"has the answer {answer} at {start}, where the context has {in_context}"
     if not tokenize_words(context[slice(*span)], Casing.from_flags(True)):

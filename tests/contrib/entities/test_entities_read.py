@@ -129,7 +129,7 @@ FAULTS = [
     ("a.jsonl", '{"tokens": ["x"], "tags": [-1]}', "line 1: the tag is -1, but --label_names"),
     ("a.jsonl", '{"tokens": ["x"], "tags": ["O"], "ner_tags": ["B"]}', "line 1: 'ner_tags' is .* and 'tags' is .*one"),
     ("a.jsonl", '{"tokens": ["x"], "tags": ["B-\\ud800"]}', "line 1: the label is .* half of a UTF-16 pair"),
-    ("a.tsv", "longer\tB-\0\n", "line 1: the label is .*: a label must not .* control characters"),
+    ("a.tsv", "longer\tB-\0\n", "line 1: the label is .*: U\\+0000 in a label is a control character"),
     ("a.jsonl", '{"tokens": ["x"], "tags": ["O"]}\n{"tokens": ["y"]}', "line 2: the label is None: .* one, or none"),
     ("a.jsonl", '{"tokens": ["x"]}\n{"tokens": ["y"], "tags": ["O"]}', "line 2: the label is 'O': all .*, or none"),
 ]
