@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import graphlib
+import importlib.util
 import re
 import sys
 
@@ -161,11 +162,14 @@ def test_names_say_what_a_thing_is():
 
 
 def modules(are_without_tensorflow):
-    """Dotted names of all that can be imported without starting a program."""
+    """Dotted names of all that can be imported without starting a program; kernels only where there is Triton."""
+    has_triton = importlib.util.find_spec("triton") is not None
     return [
         ".".join(path.relative_to(ROOT).with_suffix("").parts)
         for path in BERT_TF
-        if path.stem not in ("__init__", "__main__") and is_without_tensorflow(path) == are_without_tensorflow
+        if path.stem not in ("__init__", "__main__")
+        and is_without_tensorflow(path) == are_without_tensorflow
+        and (has_triton or "triton" not in imported(path))
     ]
 
 

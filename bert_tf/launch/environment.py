@@ -104,7 +104,10 @@ class LaunchEnvironment:
     def describe_device(self, num_ranks: int) -> str:
         if self.num_gpus:
             return f"GPU ({self.num_gpus} on this machine)"
-        return f"CPU ({num_ranks} rank(s) with {self.start(num_ranks).num_threads} thread(s) each)"
+        start = self.start(num_ranks)
+        if start.launcher == "srun" and start.is_beside_job:
+            return "what the job's nodes have (not seen from this machine)"
+        return f"CPU ({num_ranks} rank(s) with {start.num_threads} thread(s) each)"
 
 
 def flag_texts(flags: Mapping[str, Any]) -> list[str]:

@@ -15,6 +15,7 @@ rank that is still saving. The ranks, which may be on other machines, read them 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import platform
 import shlex
@@ -35,6 +36,7 @@ from bert_tf.base.signals import STOP_SIGNALS, STOPPED_EXIT_CODE, handling_signa
 from bert_tf.launch.environment import LaunchEnvironment, short_path, show
 from bert_tf.launch.rank import (
     ERROR_OF_RANK,
+    FAILED_FILE,
     FORWARDED_SIGNALS,
     LAUNCHER_VARIABLE,
     POLL_SECS,
@@ -47,6 +49,9 @@ from bert_tf.launch.slurm import serve_addresses
 from bert_tf.launch.start import launcher_command, rank_environment, rank_python
 
 _LAUNCHER_LOG = "launcher.log"
+# How often it is looked whether the ranks have ended, and how long after them srun, mpirun or horovodrun may end: the
+# processes around the ranks stay for `rank.WAIT_AFTER_FAILURE_SECS` after a failure.
+_LOOK_SECS, _MOST_SECS_WITHOUT_RANKS = 5.0, 60.0
 # Prefixes of the variables that mpirun is told to pass on to other machines; horovodrun and srun pass on all.
 _PASSED_ON = (
     *("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "PYTHONUNBUFFERED", "BERT_TF_"),
@@ -89,11 +94,13 @@ def run(title: str, command: Sequence[str], num_ranks: int, log_folder: Path, en
     full_command = [
         *launcher_command(start, passed_on),
         *(python, "-m", "bert_tf.launch.rank", str(folder), str(num_ranks)),
-        *(python, *command, *([] if start.launcher == "none" else ["--use_horovod"])),
+        *(python, *command, *(["--use_horovod"] if start.uses_horovod else [])),
     ]
     # If this process is killed, mpirun and horovodrun must live on, or they would kill ranks that are still saving.
-    # Ranks on this machine notice by themselves that it is gone.
+    # Ranks on this machine notice by themselves that it is gone. srun passes SIGUSR1 on, upon which they save, but ends
+    # them by SIGTERM.
     ranks_notice_end = start.launcher in ("mpirun", "horovodrun") and not start.hosts
+    death_signal = 0 if ranks_notice_end else signal.SIGUSR1 if start.launcher == "srun" else signal.SIGTERM
     write_text(folder / SIGNALS_FILE, "\n")  # now, so that the file exists even if the disk is full later
 
     def pass_on(number: int) -> None:
@@ -104,8 +111,8 @@ def run(title: str, command: Sequence[str], num_ranks: int, log_folder: Path, en
 
     with handling_signals(FORWARDED_SIGNALS, pass_on):
         with open(folder / _LAUNCHER_LOG, "wb") as launcher_log:
-            process = start_child(full_command, launcher_log, variables, 0 if ranks_notice_end else signal.SIGTERM)
-        _show(folder / "rank_0.log", process, received)
+            process = start_child(full_command, launcher_log, variables, death_signal)
+        _show(folder, process, received, num_ranks)
     code = _exit_code(folder, start, process.returncode, received)
     try:
         (folder / SIGNALS_FILE).touch()  # made above, so this fails only if the disk is gone or has become read-only
@@ -118,14 +125,25 @@ def run(title: str, command: Sequence[str], num_ranks: int, log_folder: Path, en
     return code
 
 
-def _show(log: Path, launcher: subprocess.Popen, received: Sequence[int]) -> None:
-    """Copies a growing file to stdout until the launcher has ended, by itself or by a second SIGINT."""
-    num_copied = 0
+def _show(folder: Path, launcher: subprocess.Popen, received: Sequence[int], num_ranks: int) -> None:
+    """Copies rank 0's log to stdout until the launcher has ended, by itself or by a second SIGINT.
+
+    It is ended, too, if the ranks have ended long ago: srun waits for ever for a node whose slurmstepd has died.
+    """
+    num_copied, look_at, until = 0, time.monotonic(), math.inf
     while True:
         ended = launcher.poll() is not None
         if received.count(signal.SIGINT) > 1:  # the user does not want to wait
             launcher.terminate()
-        with contextlib.suppress(OSError), open(log, "rb") as file:  # no log yet, or a disk that does not answer
+        if time.monotonic() > look_at:
+            look_at += _LOOK_SECS
+            if until == math.inf and _have_ended(folder, num_ranks):
+                until = time.monotonic() + _MOST_SECS_WITHOUT_RANKS
+            elif time.monotonic() > until:
+                launcher.terminate()
+                until = look_at = math.inf
+        # No log yet, or a disk that does not answer.
+        with contextlib.suppress(OSError), open(folder / "rank_0.log", "rb") as file:
             file.seek(num_copied)
             text = file.read()
             num_copied += len(text)
@@ -134,6 +152,11 @@ def _show(log: Path, launcher: subprocess.Popen, received: Sequence[int]) -> Non
         if ended:
             return
         time.sleep(POLL_SECS)
+
+
+def _have_ended(folder: Path, num_ranks: int) -> bool:
+    """Whether all ranks have ended, or one has failed, upon which the others end."""
+    return os.path.exists(folder / FAILED_FILE) or len(list(folder.glob("rank_*.exit"))) == num_ranks
 
 
 # A process that is killed by SIGKILL cannot report it.

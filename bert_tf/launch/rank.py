@@ -195,7 +195,9 @@ def _watch(child: subprocess.Popen, folder: Path, received: list[int], log: io.F
 def _wait_for_others(folder: Path, num_ranks: int, code: int) -> None:
     secs = {0: 0.0, STOPPED_EXIT_CODE: WAIT_FOR_SAVING_SECS}.get(code, WAIT_AFTER_FAILURE_SECS)
     until = time.monotonic() + secs
-    while time.monotonic() < until and len(list(folder.glob("rank_*.exit"))) < num_ranks:
+    while num_ranks > 1 and time.monotonic() < until and folder.is_dir():  # the user may have removed it
+        if len(list(folder.glob("rank_*.exit"))) >= num_ranks:
+            return
         time.sleep(POLL_SECS)
 
 

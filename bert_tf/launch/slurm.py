@@ -10,6 +10,11 @@ from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
+class _Server(ThreadingHTTPServer):
+    # All ranks connect at once, and Gloo gives up after 30 s. Python's default is 5; the kernel's limit is somaxconn.
+    request_queue_size = 4096
+
+
 def serve_addresses() -> int:
     """Starts a rendezvous server for Horovod's Gloo, where ranks started by srun publish and read their addresses.
 
@@ -39,7 +44,7 @@ def serve_addresses() -> int:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("", 0), Handler)
+    server = _Server(("", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server.server_address[1]
 

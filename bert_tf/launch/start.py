@@ -87,8 +87,11 @@ def launcher_command(start: Start, variables: Sequence[str] = ()) -> list[str]:
     if launcher == "srun":
         # Without the numbers of tasks srun may put all on the first machine that has enough cores. Ranks are not bound
         # to cores: each has as many threads as its share of the machine's cores.
-        tasks = f"--ntasks={number} --ntasks-per-node={start.ranks_per_node}"
-        options = f"{tasks} --distribution=block --kill-on-bad-exit=1 --mpi=none --cpu-bind=none"
+        number_per_node, is_even = start.ranks_per_node, start.num_ranks % start.num_nodes == 0
+        tasks = f"--ntasks-per-node={number_per_node} --distribution=block"
+        if not is_even:  # srun ignores --ntasks-per-node
+            tasks = f"--nodes={start.num_nodes} --distribution=plane={number_per_node}"
+        options = f"--ntasks={number} {tasks} --kill-on-bad-exit=1 --mpi=none --cpu-bind=none"
         return ["srun", *options.split(), *(container_options(start.environ) if start.uses_container else [])]
     on_hosts = ["-H", ",".join(f"{name}:{ranks}" for name, ranks in start.hosts.items())] if start.hosts else []
     if launcher == "horovodrun":

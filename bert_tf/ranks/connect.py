@@ -10,7 +10,7 @@ import numpy as np
 from bert_tf.base.errors import UserError
 from bert_tf.base.machine.hardware import count_gpus
 from bert_tf.base.tensorflow import tf
-from bert_tf.ranks.horovod_workers import connect_horovod, refuse_processes_alone
+from bert_tf.ranks.horovod_workers import connect_horovod, import_horovod, refuse_processes_alone
 from bert_tf.ranks.rendezvous import await_ranks
 from bert_tf.ranks.workers import Workers
 
@@ -39,8 +39,9 @@ def connect(use_horovod: bool) -> Workers:
     if not use_horovod:
         refuse_processes_alone("add --use_horovod, or unset that variable if this is the only one")
         return Workers()
+    horovod = import_horovod()  # before the ranks wait for each other, as it may take long where a disk is slow
     await_ranks()
-    workers = connect_horovod()
+    workers = connect_horovod(horovod)
     # Before the first operation: after that TensorFlow does not let a rank choose its GPU.
     if len(gpus) > 1:
         if workers.local_rank >= len(gpus):

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -140,15 +141,22 @@ def refuse_processes_alone(remedy: str) -> None:
             raise UserError(f"{name}={number}: so many processes were started, each of them a run of its own: {remedy}")
 
 
-def connect_horovod() -> Workers:
+def import_horovod() -> Any:
+    """Horovod's module for TensorFlow. Raises `UserError` if it is missing or does not load."""
     check_horovod(tf.__version__)
     try:
         import horovod.tensorflow as horovod
+
+        return horovod
     except (ImportError, tf.errors.OpError) as error:  # no module; no library, or one that does not load
         raise UserError(
             f"--use_horovod: Horovod with TensorFlow support cannot be imported ({first_line(error)}); {SETUP} builds "
             "it; without the flag one process works"
         ) from None
+
+
+def connect_horovod(horovod: Any) -> Workers:
+    """The ranks that Horovod's launcher has started; all of them must be there, since Gloo waits for 30 s only."""
     horovod.init()
     if horovod.size() == 1:
         refuse_processes_alone(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -106,9 +108,20 @@ def test_ranks_leave_and_read_their_addresses():
     assert ask("GET") == b"\x00address"
 
 
+def test_many_ranks_can_ask_for_addresses_at_once():
+    """Before the first is answered: a connection that the kernel has no room for would be lost."""
+    server = slurm._Server(("127.0.0.1", 0), None)
+    with contextlib.ExitStack() as stack:
+        stack.callback(server.server_close)
+        for _ in range(128):
+            stack.enter_context(socket.create_connection(server.server_address, timeout=5))
+
+
 def test_srun_and_hosts_spread_ranks_over_machines(monkeypatch):
     on_two = {"SLURM_JOB_NUM_NODES": "2", "LAUNCHER": "srun"}
-    assert {"--ntasks=15", "--ntasks-per-node=8"} <= set(start.launcher_command(Start(15, 0, on_two)))
+    assert {"--ntasks=16", "--ntasks-per-node=8"} <= set(start.launcher_command(Start(16, 0, on_two)))
+    uneven = {"--ntasks=15", "--nodes=2", "--distribution=plane=8"}
+    assert uneven <= set(start.launcher_command(Start(15, 0, on_two)))
     assert Start(3, 0, {**on_two, "LAUNCHER": "mpirun"}).ranks_per_node == 3
     assert Start(3, 0, {"HOSTS": "a:2,b"}).ranks_per_node == 2
     version = subprocess.CompletedProcess([], 0, "mpirun (Open MPI) 4.1.4", "")
@@ -121,6 +134,14 @@ def test_srun_and_hosts_spread_ranks_over_machines(monkeypatch):
         here = " ".join(start.launcher_command(Start(3, 0, {"LAUNCHER": launcher})))
         assert " -H " not in here
         assert (" --disable-cache " in here) == (launcher == "horovodrun")  # which writes it to the home folder
+
+
+def test_one_rank_is_started_in_the_job_that_salloc_has_made(monkeypatch):
+    """Its shell may stay on the login node; a job's script runs on a node of the job."""
+    monkeypatch.setattr(launchers.shutil, "which", lambda program: f"/bin/{program}")
+    beside, inside = (Start(1, 0, {"SLURM_JOB_ID": "7", **more}) for more in ({}, {"SLURMD_NODENAME": "n1"}))
+    assert (beside.launcher, beside.uses_horovod, inside.launcher) == ("srun", False, "none")
+    assert Start(2, 0, inside.environ).uses_horovod
 
 
 def test_ranks_share_the_cores(monkeypatch):
@@ -146,6 +167,20 @@ def run_job(tmp_path, program, num_ranks=1, launcher="none"):
 def test_a_program_that_is_killed(tmp_path, capfd):
     assert run_job(tmp_path, "import os; print('here', flush=True); os.kill(os.getpid(), 9)") == 137
     assert "here" in capfd.readouterr().out
+
+
+def test_srun_that_does_not_notice_the_ranks_end_is_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(job, "_LOOK_SECS", 0.01)
+    monkeypatch.setattr(job, "_MOST_SECS_WITHOUT_RANKS", 0.01)
+    (tmp_path / "rank_0.exit").write_text("0 1.0")
+    srun = subprocess.Popen(["sleep", "3600"])
+    job._show(tmp_path, srun, [], num_ranks=1)
+    assert srun.returncode == -signal.SIGTERM
+
+
+def test_a_rank_waits_for_no_other_where_there_is_none_or_no_folder(tmp_path):
+    wrapper._wait_for_others(tmp_path, 1, STOPPED_EXIT_CODE)
+    wrapper._wait_for_others(tmp_path / "removed", 2, STOPPED_EXIT_CODE)
 
 
 NO_MORE_FILES = """

@@ -46,7 +46,8 @@ def test_which_gpu_a_rank_takes(monkeypatch, gpus, local_rank, taken):
     )
     monkeypatch.setattr(module, "tf", SimpleNamespace(config=config))
     workers = SimpleNamespace(rank=0, local_rank=local_rank, gather=lambda vector: vector[np.newaxis])
-    monkeypatch.setattr(module, "connect_horovod", lambda: workers)
+    monkeypatch.setattr(module, "import_horovod", lambda: None)
+    monkeypatch.setattr(module, "connect_horovod", lambda _: workers)
     if isinstance(taken, str):
         refused(taken, connect, use_horovod=True)
     else:
@@ -87,9 +88,9 @@ def test_processes_that_horovod_does_not_join(monkeypatch, variable):
     alone = SimpleNamespace(init=lambda: None, size=lambda: 1, rank=lambda: 0, local_rank=lambda: 0)
     monkeypatch.setitem(sys.modules, "horovod", SimpleNamespace(tensorflow=alone))
     monkeypatch.setitem(sys.modules, "horovod.tensorflow", alone)
-    assert horovod_workers.connect_horovod().size == 1
+    assert horovod_workers.import_horovod() is alone and horovod_workers.connect_horovod(alone).size == 1
     monkeypatch.setenv(variable, "2")
-    refused("=2: so many processes .*: Horovod, built without MPI, does not", horovod_workers.connect_horovod)
+    refused("=2: so many processes .*: Horovod, built without MPI, does not", horovod_workers.connect_horovod, alone)
 
 
 @pytest.mark.parametrize("variable", horovod_workers._SIZE_VARIABLES)

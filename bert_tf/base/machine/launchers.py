@@ -67,6 +67,15 @@ class Start:
         return bool(self.environ.get("CONTAINER_IMAGE"))
 
     @property
+    def is_beside_job(self) -> bool:
+        """Whether this machine is none of the Slurm job's, such as the login node on which salloc leaves its shell."""
+        return "SLURM_JOB_ID" in self.environ and "SLURMD_NODENAME" not in self.environ
+
+    @property
+    def uses_horovod(self) -> bool:
+        return self.launcher != "none" and not (self.launcher == "srun" and self.num_ranks == 1)
+
+    @property
     def num_nodes(self) -> int:
         """The number of machines in HOSTS, or in the Slurm allocation; 1 outside of one."""
         return len(self.hosts) or slurm_count(self.environ, "SLURM_JOB_NUM_NODES") or 1
@@ -90,9 +99,10 @@ class Start:
             return "srun"
         if self.environ.get("LAUNCHER"):
             return self.environ["LAUNCHER"]
-        if self.num_ranks == 1 and not self.hosts:
+        is_in_job = "SLURM_JOB_ID" in self.environ and shutil.which("srun") is not None and not self.hosts
+        if self.num_ranks == 1 and not self.hosts and not (is_in_job and self.is_beside_job):
             return "none"
-        if "SLURM_JOB_ID" in self.environ and shutil.which("srun") and not self.hosts:
+        if is_in_job:
             return "srun"
         return "mpirun" if software.horovod_has_mpi() and shutil.which("mpirun") else "horovodrun"
 
@@ -147,7 +157,7 @@ class Start:
 
     def check_horovod(self) -> None:
         """Checks that this Python has the Horovod that the ranks need."""
-        if self.uses_container or self.launcher == "none":
+        if self.uses_container or not self.uses_horovod:
             return
         if software.horovod_library() is None:
             raise MissingError(
