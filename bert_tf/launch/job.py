@@ -155,8 +155,10 @@ def _show(folder: Path, launcher: subprocess.Popen, received: Sequence[int], num
 
 
 def _have_ended(folder: Path, num_ranks: int) -> bool:
-    """Whether all ranks have ended, or one has failed, upon which the others end."""
-    return os.path.exists(folder / FAILED_FILE) or len(list(folder.glob("rank_*.exit"))) == num_ranks
+    """Whether all ranks have ended, or one has failed, upon which the others end; False if the disk does not answer."""
+    with contextlib.suppress(OSError):
+        return (folder / FAILED_FILE).exists() or len(list(folder.glob("rank_*.exit"))) == num_ranks
+    return False
 
 
 # A process that is killed by SIGKILL cannot report it.
