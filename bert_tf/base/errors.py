@@ -170,7 +170,7 @@ class BadRecords:
     """Counts the records that are left out, and keeps what is wrong with the first ones.
 
     Args:
-      limit: how many may be left out (--max_bad_records).
+      limit: how many may be left out (--max_bad_records); None: none may, since each gets a prediction.
       kind: what a record is called: "line", "sentence".
       file: what the error names before the fault; "" if the faults name their files.
 
@@ -179,7 +179,7 @@ class BadRecords:
       faults: what is wrong with the first ones.
     """
 
-    def __init__(self, limit: int, kind: str, file: str = ""):
+    def __init__(self, limit: int | None, kind: str, file: str = ""):
         self._limit, self._kind, self._file = limit, kind, file
         self.num_left_out, self.faults = 0, list[str]()
 
@@ -187,11 +187,13 @@ class BadRecords:
         """Counts a record with this fault. Raises: UserError, with the `fault`, if there are now too many."""
         self.num_left_out += 1
         self.faults += [fault] if self.num_left_out <= _MAX_KEPT else []
-        if self.num_left_out > self._limit:
+        if self.num_left_out > (self._limit or 0):
             too_many = f"more than {self._limit:,} bad {self._kind}s, now " if self._limit else ""
             where = f"{self._file}, " if self._file else ""
-            remedy = f"leave up to N such {self._kind}s out with --max_bad_records=N"
-            raise UserError(f"{too_many}{where}{fault}; correct it, or {remedy}")
+            remedy = f"correct it, or leave up to N such {self._kind}s out with --max_bad_records=N"
+            if self._limit is None:
+                remedy = f"correct it, since each {self._kind} gets a prediction"
+            raise UserError(f"{too_many}{where}{fault}; {remedy}")
 
     def describe(self) -> str:
         """How many were left out, and what is wrong with the first ones; "" if none was."""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.files import check_folder
 from bert_tf.interchange.google import CONFIG_FILE
 from bert_tf.interchange.initialise import choose_tokenizer, find_weights, require_config
 from bert_tf.model.encoder import BertEncoder
@@ -50,9 +51,10 @@ class Pretrained(NamedTuple):
     def save(self, folder: str | Path) -> None:
         """Writes weights, configuration and tokenizer to a new folder, for `from_pretrained` and ``--init_checkpoint``.
 
-        Raises: UserError if the folder is not empty; SaveError if it could not be written.
+        Raises: UserError if it is no folder, or not empty; SaveError if it could not be written.
         """
         folder, config = Path(folder), self.encoder.config
+        check_folder(folder, str(folder))
         if folder.exists() and any(folder.iterdir()):  # of two kinds of weights in it, the wrong one might be read
             raise UserError(f"{folder} is not empty: name a new folder")
         files = {CONFIG_FILE: config.to_json(), **self.tokenizer.files()}

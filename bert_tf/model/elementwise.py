@@ -69,7 +69,13 @@ def gelu(x: tf.Tensor, is_exact: bool) -> tf.Tensor:
     return 0.5 * x * (1.0 + tf.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)))
 
 
-def split_by_head(x_RxH: tf.Tensor, sequence_length: int, num_heads: int) -> tf.Tensor:
+def length_of(values_BxS: tf.Tensor) -> int | tf.Tensor:
+    """The size of the second dimension, as a tensor if it is not static (Keras, of rows of two lengths)."""
+    static = values_BxS.shape[1]
+    return tf.shape(values_BxS)[1] if static is None else static
+
+
+def split_by_head(x_RxH: tf.Tensor, sequence_length: int | tf.Tensor, num_heads: int) -> tf.Tensor:
     """[R, H] -> [B, N, S, D]."""
     head_size = x_RxH.shape[1] // num_heads
     return tf.transpose(tf.reshape(x_RxH, [-1, sequence_length, num_heads, head_size]), [0, 2, 1, 3])

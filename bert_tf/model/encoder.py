@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from bert_tf.base.tensorflow import keras, tf
 from bert_tf.bert_config import BertConfig
 from bert_tf.model.backends.plain import Plain, ProductAndBias
-from bert_tf.model.elementwise import Dropout
+from bert_tf.model.elementwise import Dropout, length_of
 from bert_tf.model.randomness import DropoutKey, truncated_normal
 from bert_tf.model.visibility import Features, VisibleKeys
 from bert_tf.model.weight_copies import Copies, WeightCopies
@@ -91,7 +91,7 @@ class Embeddings(BertLayer):
         self.norm = self._layer_norm(f"{scope}/LayerNorm", hidden_size)
 
     def call(self, input_ids_BxS, segment_ids_BxS, position_ids_BxS=None, dropout: DropoutKey | None = None):
-        config, length = self.config, input_ids_BxS.shape[1]
+        config, length = self.config, length_of(input_ids_BxS)
         word_BxSxH = tf.gather(self.word_embeddings, input_ids_BxS)
         if config.type_vocab_size == 1:  # both segments have the only type
             segment_ids_BxS = tf.zeros_like(segment_ids_BxS)
@@ -148,8 +148,8 @@ class EncoderLayer(BertLayer):
     def _transform(
         self, weights: _LayerWeights, x_RxH, visible, dropout: DropoutKey | None, positions_BxP=None
     ) -> tf.Tensor:
-        config, backend, (num_rows, sequence_length) = self.config, self.backend, visible.key_numbers_BxS.shape
-        num_results = sequence_length
+        config, backend, num_rows = self.config, self.backend, visible.key_numbers_BxS.shape[0]
+        num_results = sequence_length = length_of(visible.key_numbers_BxS)
         query_RxH, key_RxH, value_RxH, residual_RxH = backend.fan_out(x_RxH)
         if positions_BxP is not None:
             num_results = positions_BxP.shape[1]
@@ -203,10 +203,24 @@ def first_positions(features: Features) -> tf.Tensor:
     return tf.zeros([tf.shape(features["input_ids"])[0], 1], tf.int64)
 
 
+def _check_features(features: Features, num_positions: int) -> None:
+    names = set(features) if isinstance(features, Mapping) else set()
+    mask_name = "instance_numbers" if "instance_numbers" in names else "input_mask"
+    if not {"input_ids", "segment_ids", mask_name} <= names:
+        raise ValueError(
+            f"the encoder takes a dictionary of input_ids, input_mask and segment_ids, int32 [B, S], not "
+            f"{sorted(names) or type(features).__name__}; in Hugging Face's models the last two are called "
+            "attention_mask and token_type_ids"
+        )
+    length = features["input_ids"].shape[1]
+    if length is not None and length > num_positions:
+        raise ValueError(f"rows of {length} tokens, but the model has {num_positions} positions; shorten the text")
+
+
 @keras.utils.register_keras_serializable("bert_tf")
 class BertEncoder(keras.Model):
     """The encoder. call({"input_ids", "input_mask", "segment_ids"} int32 [B, S], dropout=None) ->
-    (sequence [B, S, H], pooled [B, H]) in the compute type. S must be static, and with dropout B too.
+    (sequence [B, S, H], pooled [B, H]) in the compute type. With dropout B and S must be static.
     Packed rows: see the module's docstring; pooled is [B*K, H].
 
     Args:
@@ -283,12 +297,15 @@ class BertEncoder(keras.Model):
         """The outputs of the embeddings and of every layer: L + 1 tensors [B, S, H].
 
         With positions, the last one is [B, P, H].
+
+        Raises: ValueError if `features` lacks one of its arrays, or has more positions than the model.
         """
+        _check_features(features, self.config.max_position_embeddings)
         visible = VisibleKeys.from_features(features)
         x_BxSxH = self.embeddings(
             features["input_ids"], features["segment_ids"], features.get("position_ids"), dropout=dropout
         )
-        _, sequence_length, hidden_size = x_BxSxH.shape
+        sequence_length, hidden_size = length_of(x_BxSxH), x_BxSxH.shape[2]
         states, x_RxH = [x_BxSxH], tf.reshape(x_BxSxH, [-1, hidden_size])
         *lower, last = self.encoder_layers
         for layer in lower:

@@ -163,7 +163,10 @@ class _BertOptimizer(keras.optimizers.Optimizer):
     ) -> tf.Tensor:
         """Updates variables that share a kernel -> float32 [number of variables, 3], see `apply_update`."""
         # As plain tuples: Keras wraps those that are stored in attributes.
-        slots = [(*self._slots[self._index_dict[self._var_key(variable)]],) for variable in variables]
+        slots = [
+            tuple(_copy_beside(variable, slot) for slot in self._slots[self._index_dict[self._var_key(variable)]])
+            for variable in variables
+        ]
         key = self._kernel_key(variables[0])
         if key not in self._kernels:
             self._kernels[key] = self._make_group_kernel(excluded=key[-1])
@@ -187,6 +190,15 @@ class _BertOptimizer(keras.optimizers.Optimizer):
             "compiled": self.compiled,
             **{name: getattr(self, name) for name in self.config_names},
         }
+
+
+def _copy_beside(variable: tf.Variable, slot: tf.Variable) -> tf.Variable:
+    """The slot's copy on the variable's device, of which a strategy such as `MirroredStrategy` has one for each device.
+
+    A compiled function takes a mirrored variable for a constant, so the kernel of a shape would keep the first one.
+    """
+    copies = tf.distribute.get_strategy().experimental_local_results(slot)
+    return next((copy for copy in copies if copy.device == variable.device), slot)
 
 
 def _scaled_gradient(g: tf.Tensor, multiplier: tf.Tensor, is_finite: tf.Tensor) -> tf.Tensor:

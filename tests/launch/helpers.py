@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -63,8 +64,10 @@ def recorded_of(flags):
     if "global_batch_size" in flags:  # of which the program finds the split
         settings["train_batch_size"] = int(flags["global_batch_size"])
     config = PretrainingConfig(**settings)
-    model = BertConfig.preset(flags["bert_model"], 10).to_dict()
-    data = {"input_files": str(files), "manifest_sha256": sha256_of_file(files.parent / "manifest.json")}
+    manifest = files.parent / "manifest.json"
+    vocab_size = json.loads(manifest.read_text())["vocab"]["size"]
+    model = BertConfig.preset(flags["bert_model"], vocab_size).to_dict()
+    data = {"input_files": str(files), "manifest_sha256": sha256_of_file(manifest)}
     if "tokens" in files.parts:
         data["masking_rules"] = dataclasses.asdict(MaskingOptions(**given(MaskingOptions)))
     settings, identity = dataclasses.asdict(config), {**config.identity(), "bert_config": model}

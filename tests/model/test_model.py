@@ -81,6 +81,21 @@ def test_usable_as_keras_model_summary_functional_and_saved(tmp_path):
     np.testing.assert_allclose(pooled, expected[1], atol=1e-6)
 
 
+def test_rows_of_any_length():
+    """Keras makes the length of its second shape a variable one."""
+    encoder, rng = BertEncoder(CONFIG), np.random.default_rng(0)
+    for length in (8, 12, 20):
+        ids = rng.integers(0, CONFIG.vocab_size, [3, length]).astype(np.int32)
+        features = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
+        for found, expected in zip(encoder.predict(features, verbose=0), encoder(features)):
+            np.testing.assert_allclose(found, expected, atol=1e-5)
+    with pytest.raises(ValueError, match="rows of 25 tokens, but the model has 24 positions"):
+        encoder({name: np.zeros([1, 25], np.int32) for name in features})
+    for wrong in ({"input_ids": ids, "attention_mask": ids}, ids):
+        with pytest.raises(ValueError, match="a dictionary of input_ids, input_mask and segment_ids, .* not "):
+            encoder(wrong)
+
+
 def test_a_model_that_keras_saves_goes_on_when_loaded(tmp_path):
     features = {each: make_features()[each] for each in ("input_ids", "input_mask", "segment_ids")}
     inputs = {each: keras.Input([16], dtype=tf.int32, name=each) for each in features}

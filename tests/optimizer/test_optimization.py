@@ -282,6 +282,24 @@ def test_fit(make, jit_compile):
     }
 
 
+@pytest.mark.parametrize("make", [NVLAMB, AdamW, LARS])
+def test_a_mirrored_update_is_that_of_one_device(make):
+    """Layers of one shape share a compiled update, but no moments."""
+    rng = np.random.default_rng(0)
+    features, targets = rng.normal(size=[32, 8]).astype(np.float32), rng.normal(size=[32, 8]).astype(np.float32)
+
+    def losses(strategy):
+        with strategy.scope():
+            starts = [keras.initializers.GlorotUniform(seed) for seed in range(3)]
+            model = keras.Sequential([keras.layers.Dense(8, "tanh", kernel_initializer=start) for start in starts])
+            model.compile(make(0.05), "mse")
+        return model.fit(features, targets, batch_size=8, epochs=3, shuffle=False, verbose=0).history["loss"]
+
+    assert losses(tf.distribute.MirroredStrategy(["CPU:0"])) == pytest.approx(
+        losses(tf.distribute.get_strategy()), 1e-5
+    )
+
+
 @pytest.mark.parametrize(
     "optimizer",
     [

@@ -118,7 +118,7 @@ def test_broken_lines_are_skipped_up_to_a_limit(tmp_path):
     assert (examples.texts, examples.lines) == ((["a", "c"], ["b", "d"]), [2, 5])
     [note, _] = notes(examples)
     assert note.startswith("2 record(s) left out: line 3: 2 columns instead of 4") and "line 4: 2 columns" in note
-    one = "line 3: 2 columns instead of 4"  # each must get its prediction
+    one = "line 3: 2 columns instead of 4 .*; correct it, since each record gets a prediction$"
     refused(one, read, tmp_path, "RTE", *lines, wants_labels=False, max_bad_records=2)
     swallowing = 'text,kind\na,b\n"c,b\nd",f,e\ng,b\n'  # counts as the two lines that it goes over
     refused("now .*line 4: 3 columns .* .--quoting", own, tmp_path, "own.csv", swallowing, max_bad_records=1)
@@ -128,6 +128,14 @@ def test_broken_lines_are_skipped_up_to_a_limit(tmp_path):
     # The published file of QQP has some.
     header = "id | qid1 | qid2 | question1 | question2 | is_duplicate"
     assert read(tmp_path, "QQP", header, "8 | 1 | 2 | a", "b | 1", "8 | 1 | 2 | a | b | 1").texts == PAIR
+
+
+@pytest.mark.parametrize("name", ["texts.tsv", "texts.csv"])
+def test_each_line_of_a_single_column_gets_a_prediction(tmp_path, name):
+    """So that predictions stand beside the lines of the file, also where a text is empty."""
+    examples = own(tmp_path, name, "text\n\na\n\nb\n   \nc\n\n", wants_labels=False)
+    assert [text.strip() for text in examples.texts[0]] == ["", "a", "", "b", "", "c"]
+    assert examples.lines == [2, 3, 4, 5, 6, 7]
 
 
 # --- Files of one's own --------------------------------------------------------------------------

@@ -31,10 +31,10 @@ from bert_tf.launch.prepared_data import Lengths, PreparedData, choose_data
 from bert_tf.launch.pretraining import Phase, Pretraining
 from bert_tf.memory.plan import Workload, find_rank_memory, largest_micro_batch
 from bert_tf.model.kernels.requirements import OLDEST_CAPABILITY, may_have_kernels
-from bert_tf.records.manifest import MANIFEST_NAME, read_manifest
+from bert_tf.records.manifest import MANIFEST_NAME, Manifest, read_manifest
 from bert_tf.records.token_file import SPLITS, TOKENS_SUFFIX, TokenFile, read_tokens
 from bert_tf.run.events import DONE, read_events
-from bert_tf.run.run_folder import CONFIG
+from bert_tf.run.run_folder import CONFIG, describe_differences, read_config
 from bert_tf.settings.declaration import Setting
 from bert_tf.settings.programs import PRETRAINING
 
@@ -144,9 +144,16 @@ class Measurement(Budget):
     def describe(self) -> list[str]:
         return [f"precision = {self.precision}", "updates = follow from the rate, which is measured first"]
 
-    def check_measured(self, phase: Phase) -> None:
-        """Raises `UserError` if the rate in the phase's folder was measured with other settings."""
-        if differences := self.describe_changes(phase):
+    def check_measured(self, phase: Phase, text: Manifest | None) -> None:
+        """Raises `UserError` if the rate in the phase's folder was measured with other settings, or another number of
+        pieces than the `text` has, on which the rate of a small model depends. (Initial weights have their own.)"""
+        recorded, differences = read_config(self.run_folder(phase)), self.describe_changes(phase)
+        assert recorded, "it was measured"
+        measured_size = recorded["identity"]["bert_config"]["vocab_size"]
+        size = text.vocab.size if text and text.vocab and not self.environment.init_checkpoint else measured_size
+        if not differences:
+            differences = describe_differences({"vocab_size": measured_size}, {"vocab_size": size})
+        if differences:
             raise UserError(
                 f"{short_path(self.run_folder(phase))} was measured with other settings ({differences}): name another "
                 "RESULTS_DIR, to measure with these"
@@ -193,7 +200,8 @@ def make_budget(positionals: Positionals, environment: LaunchEnvironment) -> Bud
     """The measurement, if the results folder has no measured rates yet, else the training."""
     dataset = {} if positionals["dataset"] == ANY else {"DATASET": positionals["dataset"]}
     environment = environment.with_variables({**environment.with_defaults(PRESET), **dataset})
-    counts = _counts_of_text(environment)
+    text = _manifest_of_text(environment)
+    counts = text.counts if text else {}
     # Pack by default if two documents fit into one sequence, on average; longer documents fill their sequences.
     is_short = counts and 2 * counts["num_tokens"] <= LAST.max_seq_length * counts["num_documents"]
     if environment.value_of("packing") is None and is_short:
@@ -222,20 +230,19 @@ def make_budget(positionals: Positionals, environment: LaunchEnvironment) -> Bud
     if not (call.folder / PARTS[0].name / CONFIG).exists():
         num_tokens = counts.get("num_tokens_training", counts.get("num_tokens", math.inf))
         for phase in measurements:
-            call.check_measured(phase)
+            call.check_measured(phase, text)
     _check_hours(positionals, rates, num_tokens)
     return Training("budget", positionals, environment, "adamw", _phases_of_training(call, rates))
 
 
-def _counts_of_text(environment: LaunchEnvironment) -> dict[str, int]:
-    """The counts in the chosen data's manifest; {} if no data can be chosen."""
+def _manifest_of_text(environment: LaunchEnvironment) -> Manifest | None:
+    """The manifest of the chosen data; None if no data can be chosen."""
     lengths = [part.lengths(environment) for part in PARTS]
     value_of = environment.value_of
     with contextlib.suppress(UserError):  # `Pretraining.runs` raises it again
         data = choose_data(environment.data_dir, value_of("dataset"), lengths, value_of("data_format"))
-        if manifest := read_manifest(data[-1].folder / MANIFEST_NAME, "create_token_files"):
-            return manifest.counts
-    return {}
+        return read_manifest(data[-1].folder / MANIFEST_NAME, "create_token_files")
+    return None
 
 
 def _check_hours(positionals: Positionals, rates: Sequence[float], num_tokens: float) -> None:

@@ -16,6 +16,7 @@ from bert_tf.model.elementwise import (
     hide_keys,
     is_label,
     layer_norm,
+    length_of,
     split_by_head,
     with_gradient,
 )
@@ -166,7 +167,7 @@ class Plain:
         Returns: compute type [B * num_queries, H].
         """
         query, key, value = projected
-        num_keys, scale = visible.key_numbers_BxS.shape[1], 1.0 / math.sqrt(query[0].shape[1] // num_heads)
+        num_keys, scale = length_of(visible.key_numbers_BxS), 1.0 / math.sqrt(query[0].shape[1] // num_heads)
         return self.attend(
             self.split_heads(*query, num_queries, num_heads, scale),
             self.split_heads(*key, num_keys, num_heads, 1.0),

@@ -79,8 +79,9 @@ def read_examples(
         records, note = _table(path, task, quoting)
         columns = [column.lower() for column in columns]
         names, records = _name_columns(path, records, task, columns)
-    allowed = 0 if not wants_labels else task.max_bad_records if max_bad_records is None else max_bad_records
-    examples = _collect(path, records, names, columns, task=task, bad=BadRecords(allowed, "record", str(path)))
+    allowed = task.max_bad_records if max_bad_records is None else max_bad_records
+    bad = BadRecords(allowed if wants_labels else None, "record", str(path))
+    examples = _collect(path, records, names, columns, task=task, bad=bad)
     return examples._replace(notes=[note, unread.describe(), *examples.notes])
 
 
@@ -170,6 +171,8 @@ def _name_columns(
     first = next(records, None)
     if first is None:
         raise UserError(f"{path} is empty; it must hold a sentence or a pair of sentences in each line")
+    if len(first.fields) == 1:
+        records = _with_empty_texts(first, records)
     location, header = f"{path}, line {first.line}", [field.strip().lower() for field in first.fields]
     names, after_header, records = header, records, itertools.chain([first], records)
     if {*columns} <= {*header}:
@@ -190,6 +193,18 @@ def _name_columns(
             content = f"{fault} in {' | '.join(names)[:200]!r}; {task.name} reads {', '.join(columns)}"
             raise UserError(f"{location}: {content}; {_COLUMNS_ADVICE}")
     return names, records
+
+
+def _with_empty_texts(first: Record, others: Iterable[Record]) -> Iterator[Record]:
+    """The `others` of a table with one column: a blank line between two records, which readers skip, is an empty text.
+
+    So each line between the first and the last record gets a prediction.
+    """
+    next_line = first.line + len(first.lines)
+    for record in others:
+        yield from (Record(line, [""]) for line in range(next_line, record.line))
+        yield record
+        next_line = record.line + len(record.lines)
 
 
 def _score_of(first: Record, task: TextTask) -> float | None:

@@ -213,6 +213,12 @@ def test_the_rate_of_other_settings_is_not_taken(started, monkeypatch, tmp_path)
     monkeypatch.setenv("MASKED_LM_PROB", "0.15")
     refused(r"with other settings \(masked_lm_prob: 0.3 there, 0.15 now; max_predictions", budget_of, "1 mini")
     monkeypatch.delenv("MASKED_LM_PROB")
+    manifest = next((tmp_path / "data").rglob("manifest.json"))
+    text = manifest.read_text()
+    size = json.loads(text)["vocab"]["size"]
+    manifest.write_text(json.dumps({**json.loads(text), "vocab": {**json.loads(text)["vocab"], "size": 30522}}))
+    refused(rf"with other settings \(vocab_size: {size} there, 30522 now\): name another", budget_of, "1 mini")
+    manifest.write_text(text)
     assert budget_of("1 mini") == 0
     updates = [flags["num_train_steps"] for flags in started[2:]]
     _add_gpu(monkeypatch, tmp_path, "8.0")
