@@ -178,6 +178,18 @@ def test_srun_that_does_not_notice_the_ranks_end_is_ended(tmp_path, monkeypatch)
     assert srun.returncode == -signal.SIGTERM
 
 
+def test_sigint_ends_also_what_was_started_in_the_background(tmp_path):
+    """By a script's `&`, which ignores it; whoever sends it means it."""
+    code = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with open(tmp_path / "log", "wb") as log:
+            wrapper.start_child([sys.executable, "-c", code], log, os.environ, 0).wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (tmp_path / "log").read_text() == "True\n"
+
+
 def test_a_rank_waits_for_no_other_where_there_is_none_or_no_folder(tmp_path):
     wrapper._wait_for_others(tmp_path, 1, STOPPED_EXIT_CODE)
     wrapper._wait_for_others(tmp_path / "removed", 2, STOPPED_EXIT_CODE)
