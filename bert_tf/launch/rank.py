@@ -112,9 +112,8 @@ def start_child(command: Sequence[str], output, environment: Mapping[str, str], 
     prctl, parent = getattr(ctypes.CDLL(None), "prctl", None), os.getpid()
 
     def ask_for_signal() -> None:
-        signal.signal(
-            signal.SIGINT, signal.SIG_DFL
-        )  # a shell ignores it for what it starts with &; the child would, too
+        # The shell of a script ignores it in what it starts with &.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         if prctl is not None:
             prctl(1, death_signal)  # PR_SET_PDEATHSIG
         if os.getppid() != parent:  # the parent was killed before the call above, which then had no effect
