@@ -138,7 +138,7 @@ def test_balanced_weights_and_those_of_a_file(tmp_path):
     assert make_class_weights(str(file), "abc", targets).tolist() == [1, 0.5, 3]
     for wrong in ("", ', "c": 1, "d": 1', ', "c": 0', ', "c": "1"'):
         file.write_text(text := '{"a": 1, "b": 1' + wrong + "}")
-        message = f"--class_weights={file} holds {text}; it must be a JSON object .* a, b, c"
+        message = f"--class_weights={file} holds {text}; it must be balanced, or a JSON object .* a, b, c"
         refused(message, make_class_weights, str(file), "abc", targets)
 
 
