@@ -29,7 +29,7 @@ _ISO_2022 = b"\x1b$"
 HEAD_BYTES = 1 << 12  # this much of a file tells what it is
 _TAR, _TAR_START = b"ustar", 257
 _MAX_ZEROS = 1 / 8  # share of zero bytes in a text; it is half in Latin letters in UTF-16 without byte-order mark
-_FEW_ZEROS = 8  # so many, all at even or all at odd positions, are of UTF-16, too: its spaces and digits
+_FEW_ZEROS = 8  # so many, all at even or all at odd positions, are of UTF-16, too: of the spaces in other scripts
 
 
 def describe_non_text(head: bytes, name: str) -> str | None:
@@ -42,9 +42,9 @@ def describe_non_text(head: bytes, name: str) -> str | None:
         kind = "ISO-2022", "iconv -f ISO-2022-JP -t UTF-8 {} > OUT"
     if not kind and head.startswith(_TAR, _TAR_START):
         kind = "a tar archive", "tar -xf {}"
-    num_high, num_low = head[::2].count(0), head[1::2].count(0)
-    is_one_sided = num_high + num_low >= _FEW_ZEROS and 0 in (num_high, num_low)
-    if not kind and (is_one_sided or num_high + num_low > _MAX_ZEROS * len(head)):
-        order = "LE" if num_low > num_high else "BE"  # which byte of a Latin letter is 0
+    num_even, num_odd = head[::2].count(0), head[1::2].count(0)
+    is_one_sided = num_even + num_odd >= _FEW_ZEROS and 0 in (num_even, num_odd)
+    if not kind and (is_one_sided or num_even + num_odd > _MAX_ZEROS * len(head)):
+        order = "LE" if num_odd > num_even else "BE"  # which byte of a Latin letter is 0
         kind = "a binary file or UTF-16", f"iconv -f UTF-16{order} -t UTF-8 {{}} > OUT"
     return kind and f"{kind[0]}, not UTF-8 text; convert it: {kind[1].format(shlex.quote(name))}"

@@ -157,7 +157,10 @@ def _show(folder: Path, launcher: subprocess.Popen, received: Sequence[int], num
 def _have_ended(folder: Path, num_ranks: int) -> bool:
     """Whether all ranks have ended, or one has failed, upon which the others end; False if the disk does not answer."""
     with contextlib.suppress(OSError):
-        return (folder / FAILED_FILE).exists() or len(list(folder.glob("rank_*.exit"))) == num_ranks
+        if (folder / FAILED_FILE).exists():
+            return True
+        # The files, perhaps of thousands of ranks, are counted only at the end.
+        return (folder / "rank_0.exit").exists() and len(list(folder.glob("rank_*.exit"))) == num_ranks
     return False
 
 

@@ -208,7 +208,7 @@ def _check_features(features: Features, num_positions: int) -> None:
     mask_name = "instance_numbers" if "instance_numbers" in names else "input_mask"
     if not {"input_ids", "segment_ids", mask_name} <= names:
         raise ValueError(
-            f"the encoder takes a dictionary of input_ids, input_mask and segment_ids, int32 [B, S], not "
+            "the encoder takes a dictionary of input_ids, input_mask and segment_ids, int32 [B, S], not "
             f"{sorted(names) or type(features).__name__}; in Hugging Face's models the last two are called "
             "attention_mask and token_type_ids"
         )

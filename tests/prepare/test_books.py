@@ -10,8 +10,8 @@ import tracemalloc
 import pytest
 
 from bert_tf.prepare.corpora import books, text_files
-from bert_tf.prepare.corpora.documents import has_sentence
 from bert_tf.prepare.corpora.formatting import SeenDocuments
+from bert_tf.prepare.corpora.words import has_sentence
 from tests.preparation import run, write
 from tests.refusals import refused
 

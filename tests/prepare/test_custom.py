@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_tf.prepare.corpora import custom, documents, formatting, text_files
+from bert_tf.prepare.corpora import custom, documents, formatting, text_files, words
 from bert_tf.settings.preparation import PreparationOptions
 from tests import preparation
 from tests.processes import answer
@@ -99,7 +99,8 @@ def test_words_of_all_scripts_are_counted_alike():
         "कल हम सब लोग बाज़ार गए थे और",
         "one two three four five six seven eight",
     )
-    assert not any(map(documents.has_sentence, titles)) and all(map(documents.has_sentence, texts))
+    assert not any(map(words.has_sentence, titles)) and all(map(words.has_sentence, texts))
+    assert not any(map(words.has_words, ("* * *", "・・・", "၊ ။", "――――")))
 
 
 @pytest.mark.parametrize("input_format, kept", [("line", 3), ("sentences", 3), ("paragraph", 1)])

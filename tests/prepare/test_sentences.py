@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from bert_tf.prepare.corpora import documents, wikitext
+from bert_tf.prepare.corpora import wikitext, words
 from bert_tf.prepare.instances import vocabulary
 from bert_tf.prepare.sharding.sentences import split_by_rules
 from tests import preparation
@@ -71,7 +71,7 @@ def test_stops_of_other_scripts(sentences):
     """Armenian, Amharic, Burmese, Khmer: with and without spaces; an article of theirs is prose, too."""
     assert split_by_rules(" ".join(sentences)) == split_by_rules("".join(sentences)) == sentences
     assert wikitext.paragraphs_of("\n\n".join(sentences), []) == sentences
-    assert all(documents.has_sentence(sentence) for sentence in sentences)
+    assert all(words.has_sentence(sentence) for sentence in sentences)
 
 
 # None would come to its end if its time grew with the square of the length.

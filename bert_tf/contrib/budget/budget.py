@@ -145,14 +145,15 @@ class Measurement(Budget):
         return [f"precision = {self.precision}", "updates = follow from the rate, which is measured first"]
 
     def check_measured(self, phase: Phase, text: Manifest | None) -> None:
-        """Raises `UserError` if the rate in the phase's folder was measured with other settings, or another number of
-        pieces than the `text` has, on which the rate of a small model depends. (Initial weights have their own.)"""
+        """Raises `UserError` if the rate in the phase's folder was measured with other settings.
+
+        The size of the `text`'s vocabulary counts, too, unless initial weights decide it.
+        """
         recorded, differences = read_config(self.run_folder(phase)), self.describe_changes(phase)
         assert recorded, "it was measured"
-        measured_size = recorded["identity"]["bert_config"]["vocab_size"]
-        size = text.vocab.size if text and text.vocab and not self.environment.init_checkpoint else measured_size
-        if not differences:
-            differences = describe_differences({"vocab_size": measured_size}, {"vocab_size": size})
+        if not differences and text and text.vocab and not self.environment.init_checkpoint:
+            measured_size = recorded["identity"]["bert_config"]["vocab_size"]
+            differences = describe_differences({"vocab_size": measured_size}, {"vocab_size": text.vocab.size})
         if differences:
             raise UserError(
                 f"{short_path(self.run_folder(phase))} was measured with other settings ({differences}): name another "

@@ -29,11 +29,10 @@ from bert_tf.prepare.corpora.documents import (
     Position,
     as_line,
     as_marked_line,
-    has_sentence,
-    has_words,
     json_text,
     read_files,
 )
+from bert_tf.prepare.corpora.words import has_sentence, has_words
 from bert_tf.settings.preparation import PreparationOptions
 
 _COMPRESSION_SUFFIXES = ("", ".gz", ".zst")

@@ -7,49 +7,20 @@ process). `formatting` writes the lines in that order.
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable, NamedTuple, Union
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.fields import UnreadFields, read_object
-from bert_tf.prepare.sharding.sentences import OTHER_STOPS, PARAGRAPH_SEPARATOR, SENTENCE_END
+from bert_tf.prepare.corpora.words import has_sentence, has_words, unwrap
+from bert_tf.prepare.sharding.sentences import PARAGRAPH_SEPARATOR, SENTENCE_END
 
 # Size of a batch: a tenth of a second of cleaning for a worker.
 BATCH_CHARACTERS = 1 << 19
 
 # Hard-wrapped text has shorter lines; a longer line is a paragraph by itself.
 LONGEST_WRAPPED_LINE = 120
-
-# Vowel signs, tone marks and accents, which Python counts to no word: of Latin, Hebrew, Arabic, India, Thai, Lao,
-# Tibetan, Burmese and Khmer; and the joiners.
-WORD_MARKS = (
-    "\u0300-\u036f\u0591-\u05bd\u05bf-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e8\u06ea-\u06ed"
-    "\u0900-\u0963\u0966-\u0df3\u0e31-\u0e4e\u0eb1-\u0ece\u0f71-\u0f84\u102b-\u103e\u1056-\u109d\u17b4-\u17d3\u200c\u200d"
-)
-# Kana, Bopomofo, ideographs; Thai, Lao, Burmese, Khmer: no spaces between words, which have about three characters.
-_KANA_AND_IDEOGRAPHS = (
-    "\u3005-\u3007\u3041-\u312f\u31a0-\u31bf\u31f0-\u31ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
-)
-_UNSPACED = f"\u0e01-\u0e5b\u0e81-\u0edf\u1000-\u109f\u1780-\u17d3{_KANA_AND_IDEOGRAPHS}"
-_WORD = re.compile(rf"[{_UNSPACED}]{{1,3}}|[^\W_{_UNSPACED}]+(?:[{WORD_MARKS}]+[^\W_{_UNSPACED}]*)*")
-# No space stands at a line break between two wide characters that are not Hangul (CSS Text 3, section 4.1.3).
-_WIDE = f"{_KANA_AND_IDEOGRAPHS}\u2e80-\u303e\ua000-\ua4cf\ufe30-\ufe4f\uff01-\uff65"
-_UNSPACED_BREAK = re.compile(rf"(?<=[{_WIDE}])[^\S\n]*\n\s*(?=[{_WIDE}])")
-_STOP = re.compile(f"[.!?…{OTHER_STOPS}{SENTENCE_END}]")
-# Text without a full stop (speech, verse) counts if it has more words than a title.
-MIN_WORDS_WITHOUT_STOP = 8
-
-
-def has_words(text: str, number: int = 1) -> bool:
-    """Whether there are at least `number` words."""
-    return next(itertools.islice(_WORD.finditer(text), number - 1, None), None) is not None
-
-
-def has_sentence(line: str) -> bool:
-    """Whether there is a word, and either a sentence's end or more words than in a title."""
-    return has_words(line, MIN_WORDS_WITHOUT_STOP) or (has_words(line) and bool(_STOP.search(line)))
 
 
 class BadRecord(NamedTuple):
@@ -111,17 +82,11 @@ class Corpus(NamedTuple):
 
 
 def as_line(paragraphs: Iterable[str]) -> str:
-    """Joins paragraphs by two spaces; white space within one becomes single spaces.
+    """Joins paragraphs, unwrapped and with single spaces, by two spaces.
 
-    A line break between two Chinese or Japanese characters becomes none. Paragraphs without a word (rows of asterisks)
-    are left out.
+    Paragraphs without a word (rows of asterisks) are left out.
     """
-    normal = (" ".join(_unwrapped(paragraph).split()) for paragraph in paragraphs if _WORD.search(paragraph))
-    return PARAGRAPH_SEPARATOR.join(normal)
-
-
-def _unwrapped(paragraph: str) -> str:
-    return paragraph if paragraph.isascii() or "\n" not in paragraph else _UNSPACED_BREAK.sub("", paragraph)
+    return PARAGRAPH_SEPARATOR.join(map(unwrap, filter(has_words, paragraphs)))
 
 
 def as_marked_line(sentences: Iterable[str]) -> str:

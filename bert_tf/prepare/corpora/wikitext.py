@@ -21,9 +21,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from bert_tf.prepare.corpora import wiki_templates
-from bert_tf.prepare.corpora.documents import MIN_WORDS_WITHOUT_STOP, has_words
 from bert_tf.prepare.corpora.tidying import tidy
 from bert_tf.prepare.corpora.wiki_templates import KNOWN_NAMESPACES, Namespaces, namespace_key, render_link
+from bert_tf.prepare.corpora.words import MIN_WORDS_WITHOUT_STOP, find_words, has_words
 from bert_tf.prepare.sharding.sentences import OTHER_STOPS
 
 # The number of removed pieces by reason.
@@ -70,7 +70,6 @@ _LONG_CHARACTER_REFERENCE = re.compile(r"&#[0-9]{8,};?")
 _TABLE_REMAINS = re.compile(r"[|]|\{[|]|(?:colspan|rowspan|style|class|align|width)\s*=")
 
 _SENTENCE_STOP = re.compile(rf"[.!?…][\"'”’)\]]*(?:\s|$)|[{OTHER_STOPS}]")
-_WORD = re.compile(r"[^\W_]+")
 # Prose has a full stop or many words, or introduces a list ("They are:") with at least this many words.
 _MIN_WORDS_BEFORE_COLON = 2
 _MIN_WORDS_OF_LIST_ITEM = 5
@@ -265,7 +264,7 @@ def _is_sentence(item: str) -> bool:
     stop = _SENTENCE_STOP.search(item)
     if not stop:
         return False
-    words = _WORD.findall(item)
+    words = find_words(item)
     is_long = len(words) >= _MIN_WORDS_OF_LIST_ITEM or not stop[0].isascii()
     return is_long and 2 * sum(word[0].isalpha() and not word[0].isupper() for word in words) >= len(words)
 

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file, write_text
-from bert_tf.prepare.corpora.documents import WORD_MARKS
 from bert_tf.prepare.corpora.text_files import decoded, formatted_lines
+from bert_tf.prepare.corpora.words import WORD_MARKS
 from bert_tf.prepare.running.stage import StageResult
 from bert_tf.prepare.sharding.sentences import PARAGRAPH_SEPARATOR, SENTENCE_END, split_by_rules
 from bert_tf.records.manifest import FileEntry
@@ -86,7 +86,7 @@ def _sampled_lines(paths: Sequence[Path], description: str, max_bytes: int) -> I
 def _announcing_training(texts: Iterable[str]) -> Iterator[str]:
     """The texts; when they are read, the libraries train, and say nothing about how far they are."""
     yield from texts
-    print("training the vocabulary (seconds, of the most text some minutes) ...", flush=True)
+    print("training the vocabulary (seconds, or minutes for much text) ...", flush=True)
 
 
 def _count_characters(paths: Sequence[Path], max_bytes: int, casing: Casing) -> Counter[str]:

@@ -109,8 +109,8 @@ def make_class_weights(class_weights: str, labels: Sequence[str], targets_F: np.
     if class_weights == BALANCED:
         counts_C = np.bincount(targets_F, minlength=len(labels))
         return len(targets_F) / ((counts_C > 0).sum() * np.maximum(counts_C, 1))
-    rule = f'{BALANCED}, or a JSON object of each label, and no other, with a number above 0, as {{"no": 1, "yes": 5}}'
-    rule = f"it must be {rule}"
+    weights_rule = 'a JSON object of each label, and no other, with a number above 0, as {"no": 1, "yes": 5}'
+    rule = f"it must be {BALANCED}, or {weights_rule}"
     weights = read_json_object(Path(class_weights), rule)
     are_numbers = all(type(value) in (int, float) and 0 < value < np.inf for value in weights.values())
     if {*weights} != {*labels} or not are_numbers:
