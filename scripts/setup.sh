@@ -10,9 +10,10 @@
 # TensorFlow is 2.15.1 on Python 3.9 to 3.11, the fastest on a CPU, and 2.20.0 on later ones. TENSORFLOW=2.15, 2.17 or
 # 2.20 chooses another for this .venv, with a Python that it runs on (docs/machines.md says which to take).
 #
-# Environment: PYTHON=/path/to/python chooses the interpreter, BERT_VENV=/folder another place than .venv
-# (container images have theirs in /opt, because the checkout is mounted over their own); the Horovod
-# that it builds is kept below XDG_CACHE_HOME (default ~/.cache). Running it again checks .venv and repairs it.
+# Environment: PYTHON=/path/to/python chooses the interpreter, also for a .venv that has another version and is then made
+# again; BERT_VENV=/folder another place than .venv (container images have theirs in /opt, because the checkout is
+# mounted over their own); the Horovod that it builds is kept below XDG_CACHE_HOME (default ~/.cache). Running it again
+# checks .venv and repairs it.
 
 if [ -z "${BASH_VERSION:-}" ]; then
   case ${ZSH_EVAL_CONTEXT:-}:$0 in
@@ -209,6 +210,7 @@ found_python() { python3 -c 'import sys; print("%d.%d, %d bits" % (*sys.version_
 in_container() { [[ -n "${NVIDIA_TENSORFLOW_VERSION:-}" || "${NVIDIA_PRODUCT_NAME:-}" == TensorFlow ]]; }
 # Without a pipe: grep -q would end before nvidia-smi does, which then fails.
 have_driver() { command -v nvidia-smi >/dev/null && [[ $'\n'"$(nvidia-smi -L 2>/dev/null)" == *$'\nGPU'* ]]; }
+has_blank() { [[ "$venv" == *[[:space:]]* ]]; }
 have_compiler() { command -v "${CXX:-g++}" >/dev/null && command -v make >/dev/null; }
 
 # A killed pip leaves an incomplete package that pip takes for complete. The file `dirty` exists while pip runs.
@@ -239,10 +241,15 @@ install_packages() {
   install "Python packages ($flavour)" --no-compile "${wanted[@]}"
   # Keras 2 without its dependencies: one of them, tensorflow, would overwrite tensorflow-cpu.
   [[ ! -e "$of_version/keras.txt" ]] || install "Keras 2" --no-compile --no-deps -r "$of_version/keras.txt"
-  # Python finds the project from every folder, as notebooks and examples/ need it.
-  "$python" -c 'import sys, sysconfig
-open(sysconfig.get_path("purelib") + "/bert_tf.pth", "w").write(sys.argv[1] + "\n")' "$root"
+  add_project
   step "compiling them" compile_packages
+}
+
+# Python finds the project from every folder, as notebooks and examples/ need it. The line is code in ASCII: Python 3.11
+# and 3.12 do not start where LC_ALL=C and a line of such a file has another character.
+add_project() {
+  "$python" -c 'import sys, sysconfig
+open(sysconfig.get_path("purelib") + "/bert_tf.pth", "w").write(f"import sys; sys.path.append({sys.argv[1]!a})\n")' "$root"
 }
 
 # On all cores; pip would use one. Files that are no valid Python for this version are skipped.
@@ -322,7 +329,7 @@ print("-".join(["tf" + tensorflow.__version__, sys.argv[1], version, platform.ma
   without="there is no C++ compiler ('apt-get install g++ make' installs one)"
   have_compiler || return
   without="its build does not take the blank in the path $venv (BERT_VENV names another place)"
-  [[ "$venv" != *[[:space:]]* ]] || return
+  ! has_blank || return
   in_container && install "CMake" -r requirements/horovod.txt
   rm -rf "$state"/horovod.*
   without="building Horovod failed (log: $log)"
@@ -368,7 +375,7 @@ PY
 }
 
 # Whether the next set-up should try to build Horovod.
-can_add_horovod() { [[ "$versions" == *"no Horovod"* ]] && ! on_mac && have_compiler; }
+can_add_horovod() { [[ "$versions" == *"no Horovod"* ]] && ! on_mac && have_compiler && ! has_blank; }
 
 lock() {
   if ! { mkdir -p "$state" && : >>"$log"; } 2>/dev/null; then
@@ -384,6 +391,7 @@ lock() {
 
 # Only what this set-up, or the module venv, has made is ever deleted.
 refuse_foreign_venv() {
+  [[ "$venv" == /* ]] || refuse "BERT_VENV=$venv: must begin with /, because scripts look there from other folders, too"
   [[ ! -L "$venv" ]] || refuse "$venv is a link to $(readlink "$venv"), and a link is neither followed nor deleted:" \
     "remove it, or name the folder itself by BERT_VENV"
   [[ ! -e "$venv" || -d "$venv" ]] || refuse "$venv is a file; remove it, or name another place by BERT_VENV"
@@ -399,14 +407,17 @@ refuse_foreign_venv() {
   done
 }
 
+of_another_python() { [[ -n "${PYTHON:-}" && "$("$PYTHON" -V 2>&1)" != "$("$python" -V 2>&1)" ]]; }
+
 discard_unusable_venv() {
   [[ -e "$venv" ]] || return 0
   local made_in
   # Python 3.12 and uv write a second line, for Windows.
   made_in=$(sed -n '/cygpath/d; s/^ *\(export \)\{0,1\}VIRTUAL_ENV=//p' "$venv/bin/activate" 2>/dev/null | head -n 1 | tr -d "\"'") || true
   if [[ -e "$state/dirty" || "$made_in" != "$venv" ]] || ! "$python" -m pip --version >/dev/null 2>&1 ||
-    { ! in_container && ! supported "$python"; }; then
-    say "$venv is incomplete, damaged, from another folder or of an unsupported Python: it is made again"
+    { ! in_container && { ! supported "$python" || of_another_python; }; }; then
+    in_container || [[ -z "${PYTHON:-}" ]] || find_interpreter >/dev/null # refuses PYTHON before anything is deleted
+    say "$venv is incomplete, damaged, from another folder or of another Python: it is made again"
     rm -rf "$venv"
   fi
 }
@@ -446,7 +457,6 @@ main() {
   else
     lock
     if "$for_gpu"; then touch "$state/for-gpu"; fi
-    if [[ -n "${TENSORFLOW:-}" ]]; then echo "$tensorflow" >"$state/tensorflow"; fi
     discard_unusable_venv
   fi
   if [[ -e "$state/stamp" && -x "$python" ]]; then
@@ -467,6 +477,8 @@ main() {
   rm -f "$state/stamp"
   : >"$log"
   [[ -x "$python" ]] || make_venv
+  # Only now: a choice for which there is no Python must not bind the next set-up.
+  if [[ -n "${TENSORFLOW:-}" ]]; then echo "$tensorflow" >"$state/tensorflow"; fi
   install_packages
   horovod_works || install_horovod ||
     say "continuing without Horovod: $without. Training then runs in one process: num_gpus must be 1."

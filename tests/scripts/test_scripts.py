@@ -3,6 +3,7 @@
 import ast
 import re
 import sys
+import venv
 
 import pytest
 from packaging.requirements import Requirement
@@ -95,6 +96,23 @@ def test_python_finds_the_project_from_every_folder(tmp_path):
     assert done.returncode == 0, f"{done.stderr} (made by an older set-up? bash scripts/setup.sh --test)"
 
 
+def function(name):
+    """The text of a function of the set-up."""
+    text = (ROOT / "scripts/setup.sh").read_text()
+    return re.search(rf"^{name}\(\) \{{.*?^\}}\n", text, re.DOTALL | re.MULTILINE)[0]
+
+
+def test_python_starts_in_an_environment_whatever_the_folder_of_the_project_is_called(tmp_path):
+    project = tmp_path / "Jos\u00e9's \\code"
+    project.mkdir()
+    venv.create(tmp_path / "venv")
+    python = tmp_path / "venv/bin/python"
+    text = f"python={python} root=$1\n{function('add_project')}add_project"
+    assert answer("bash", "-c", text, "bash", project).returncode == 0
+    done = answer(python, "-c", "import sys; print(ascii(sys.path[-1]))", LC_ALL="C")
+    assert done.stdout.strip() == ascii(str(project)), done.stderr
+
+
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
@@ -173,6 +191,7 @@ NVIDIA = {"NVIDIA_PRODUCT_NAME": "TensorFlow"}
         ({**ARM, "getconf": "exit 1"}, [], {}, "C library here is another than glibc, and .* glibc 2.28: take a newer"),
         (ARM, ["--gpu"], {}, "packages for aarch64 have no code for GPUs; NVIDIA's container has"),
         (INTEL, [], {}, "this is a Mac with an Intel processor"),
+        ({}, [], {"BERT_VENV": "venv"}, "BERT_VENV=venv: must begin with /"),
         (APPLE, ["--gpu"], {}, "--gpu is for NVIDIA's GPUs, and a Mac has none"),
         # NVIDIA's images between and after the two: those that can be used are named.
         ({"python3": "echo 2.16"}, [], NVIDIA, "TensorFlow 2.16, and none of 2.15 2.17 2.20: .*25.02-tf2-py3 has"),
@@ -200,6 +219,17 @@ def test_a_python_is_chosen_by_a_path_with_blanks(tmp_path):
     programs(tmp_path / "my programs", python=PYTHON)
     done = set_up(tmp_path, APPLE, PYTHON=str(tmp_path / "my programs/python"))
     assert done.returncode == 0, done.stderr
+
+
+def test_another_python_makes_another_environment(tmp_path):
+    """One that cannot be had is refused while the environment is there, and the next set-up has forgotten it."""
+    stand_ins = {**APPLE, "python": PYTHON, "newer": PYTHON.replace("  -)", '  -V) echo "Python 3.13.9" ;;\n  -)')}
+    set_up(tmp_path, stand_ins, PYTHON="python")
+    refused = set_up(tmp_path, stand_ins, PYTHON="none", TENSORFLOW="2.17")
+    assert "PYTHON=none is not Python 3.9 to 3.12" in refusal(refused)
+    assert "(checked in" in set_up(tmp_path, stand_ins, PYTHON="python").stdout
+    assert "of another Python: it is made again" in set_up(tmp_path, stand_ins, PYTHON="newer").stdout
+    assert "(checked in" in set_up(tmp_path, stand_ins, PYTHON="newer").stdout
 
 
 def test_the_set_up_leaves_another_machines_environment_as_it_is(tmp_path):
@@ -250,13 +280,11 @@ def test_horovod_is_not_built_where_its_compiler_would_not_find_tensorflow(tmp_p
     done = set_up(folder, stand_ins, PYTHON="python")
     assert done.returncode == 0 and "compiled once" not in done.stdout, done.stdout + done.stderr
     assert "without Horovod: its build does not take the blank in the path" in done.stdout, done.stdout
+    assert "(checked in" in set_up(folder, stand_ins, PYTHON="python").stdout
 
 
 def test_a_horovod_is_kept_whole_or_not_at_all(tmp_path):
     """Its folder is on another disk, as home folders are, which fills while the wheel is moved there."""
-    build = re.search(
-        r"^build_horovod\(\) \{.*?^\}\n", (ROOT / "scripts/setup.sh").read_text(), re.DOTALL | re.MULTILINE
-    )
     stand_ins = """
       state=$PWD venv=$PWD python=made horovod_version=1
       made() { echo whole >"$scratch/horovod-1-py3.whl"; }
@@ -268,7 +296,7 @@ def test_a_horovod_is_kept_whole_or_not_at_all(tmp_path):
       }
     """
     for has_room in ("false", "true"):
-        text = f"{stand_ins}\n{build[0]}\nhas_room={has_room}; build_horovod kept"
+        text = f"{stand_ins}\n{function('build_horovod')}\nhas_room={has_room}; build_horovod kept"
         assert (answer("bash", "-c", text, cwd=tmp_path).returncode == 0) == (has_room == "true")
         wheels = [wheel.read_text() for wheel in tmp_path.glob("kept/horovod-*.whl")]
         assert wheels == (["whole\n"] if has_room == "true" else [])
