@@ -458,6 +458,8 @@ main() {
     lock
     if "$for_gpu"; then touch "$state/for-gpu"; fi
     discard_unusable_venv
+    # A home that cannot be written to, as a system's user has, would fail only after Horovod was built.
+    { mkdir -p "$cache" && [[ -w "$cache" ]]; } 2>/dev/null || cache=$state
   fi
   if [[ -e "$state/stamp" && -x "$python" ]]; then
     versions=$(verify) || versions=broken

@@ -283,6 +283,14 @@ def test_horovod_is_not_built_where_its_compiler_would_not_find_tensorflow(tmp_p
     assert "(checked in" in set_up(folder, stand_ins, PYTHON="python").stdout
 
 
+def test_horovod_is_kept_beside_the_environment_where_the_home_cannot_be_written(tmp_path):
+    python = PYTHON.replace("  *)", "  *tensorflow.__version__*) echo tf ;;\n  *)")
+    stand_ins = {"python": python, **dict.fromkeys(("g++", "make"), "exit 1")}
+    (tmp_path / "home").touch()
+    set_up(tmp_path, stand_ins, PYTHON="python", XDG_CACHE_HOME=str(tmp_path / "home"))
+    assert f"build_horovod {tmp_path}/venv-setup/wheels/horovod-" in (tmp_path / "venv-setup/setup.log").read_text()
+
+
 def test_a_horovod_is_kept_whole_or_not_at_all(tmp_path):
     """Its folder is on another disk, as home folders are, which fills while the wheel is moved there."""
     stand_ins = """
