@@ -7,14 +7,16 @@ from pathlib import Path
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
-# Not docs/LOG.md, which is for those who change the code.
+# All that a page links to.
 PAGES = (
     "*.md",
     "docs/*.md",
     "docs/images/*",
     "examples/*.ipynb",
     "benchmarks/results/*.md",
-    "benchmarks/results/records/*.md",
+    "benchmarks/results/records/*",
+    "benchmarks/results/*_trials/*.jsonl",
+    "bert_tf/prepare/corpora/reference_sections.json",
     "LICENSE",
 )
 
@@ -22,6 +24,6 @@ PAGES = (
 def on_files(files: Files, config) -> Files:
     for file in [file for file in files if file.is_documentation_page() or file.src_uri.endswith(".svg")]:
         files.remove(file)
-    for path in (path for pattern in PAGES for path in sorted(ROOT.glob(pattern)) if path.name != "LOG.md"):
+    for path in (path for pattern in PAGES for path in sorted(ROOT.glob(pattern))):
         files.append(File(str(path.relative_to(ROOT)), str(ROOT), config.site_dir, config.use_directory_urls))
     return files

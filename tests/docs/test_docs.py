@@ -9,6 +9,7 @@ other call the arguments are parsed by its program.
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import os
 import re
@@ -82,7 +83,19 @@ def headings(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", title.lower()).strip().replace(" ", "-") for title in titles}
 
 
-@pytest.mark.parametrize("page", [*PAGES, *ROOT.glob("examples/*.ipynb")], ids=lambda page: page.name)
+def files_of_the_site() -> list[Path]:
+    """By scripts/mkdocs_hook.py, which cannot be imported without MkDocs."""
+    hook = (ROOT / "scripts/mkdocs_hook.py").read_text(encoding="utf-8")
+    patterns = ast.literal_eval(re.search(r"^PAGES = (\(.*?^\))", hook, re.DOTALL | re.MULTILINE)[1])
+    return sorted(path for pattern in patterns for path in ROOT.glob(pattern))
+
+
+SITE = files_of_the_site()
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in SITE if page.suffix in (".md", ".ipynb")], ids=lambda page: page.name
+)
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)\s]+)\)", text_of(page)):
         if re.match(r"https?:", target):
@@ -90,6 +103,7 @@ def test_links_lead_somewhere(page):
         path, _, anchor = target.partition("#")
         there = page.parent / path if path else page
         assert there.exists(), f"{target}: there is no such file"
+        assert there.resolve() in SITE, f"{target}: scripts/mkdocs_hook.py does not take it into the site"
         if anchor:
             assert anchor in headings(there), f"{target}: there is no such heading"
 
