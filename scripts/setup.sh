@@ -214,11 +214,13 @@ has_blank() { [[ "$venv" == *[[:space:]]* ]]; }
 have_compiler() { command -v "${CXX:-g++}" >/dev/null && command -v make >/dev/null; }
 
 # A killed pip leaves an incomplete package that pip takes for complete. The file `dirty` exists while pip runs.
+# Into .venv, and all of it, whatever is set for other uses: pip leaves out what it finds by PYTHONPATH.
 install() { # <what> <pip arguments...>
   local what=$1
   shift
   touch "$state/dirty"
-  step "$what" "$python" -m pip install --disable-pip-version-check --retries 3 "$@" || explain "installing $what failed"
+  step "$what" env -u PYTHONPATH -u PIP_TARGET -u PIP_PREFIX PIP_USER=0 \
+    "$python" -m pip install --disable-pip-version-check --retries 3 "$@" || explain "installing $what failed"
   rm "$state/dirty"
 }
 

@@ -221,6 +221,13 @@ def test_a_python_is_chosen_by_a_path_with_blanks(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+def test_packages_go_into_the_environment_whatever_is_set_for_other_uses(tmp_path):
+    programs(tmp_path, python='echo "$PYTHONPATH,$PIP_TARGET,$PIP_PREFIX,$PIP_USER"')
+    text = f'step() {{ shift; "$@"; }}\nstate=. python=./python\n{function("install")}install packages'
+    variables = {"PYTHONPATH": "modules", "PIP_TARGET": "target", "PIP_PREFIX": "prefix", "PIP_USER": "1"}
+    assert answer("bash", "-c", text, cwd=tmp_path, **variables).stdout == ",,,0\n"
+
+
 def test_another_python_makes_another_environment(tmp_path):
     """One that cannot be had is refused while the environment is there, and the next set-up has forgotten it."""
     stand_ins = {**APPLE, "python": PYTHON, "newer": PYTHON.replace("  -)", '  -V) echo "Python 3.13.9" ;;\n  -)')}
