@@ -420,6 +420,7 @@ discard_unusable_venv() {
     { ! in_container && { ! supported "$python" || of_another_python; }; }; then
     in_container || [[ -z "${PYTHON:-}" ]] || find_interpreter >/dev/null # refuses PYTHON before anything is deleted
     say "$venv is incomplete, damaged, from another folder or of another Python: it is made again"
+    touch "$state/dirty" # or what a killed rm leaves would be taken for someone else's folder
     rm -rf "$venv"
   fi
 }

@@ -221,6 +221,17 @@ def test_a_python_is_chosen_by_a_path_with_blanks(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+def test_a_set_up_killed_while_it_deletes_the_environment_goes_on(tmp_path):
+    stand_ins = {**APPLE, "python": PYTHON}
+    set_up(tmp_path, stand_ins, PYTHON="python")
+    (tmp_path / "venv/bin/activate").unlink()
+    killed = set_up(tmp_path, {**stand_ins, "rm": '/bin/rm "$2/pyvenv.cfg"; kill -9 $PPID'}, PYTHON="python")
+    assert killed.returncode == -9
+    (tmp_path / "bin/rm").unlink()
+    again = set_up(tmp_path, stand_ins, PYTHON="python")
+    assert again.returncode == 0 and "it is made again" in again.stdout, again.stderr
+
+
 def test_packages_go_into_the_environment_whatever_is_set_for_other_uses(tmp_path):
     programs(tmp_path, python='echo "$PYTHONPATH,$PIP_TARGET,$PIP_PREFIX,$PIP_USER"')
     text = f'step() {{ shift; "$@"; }}\nstate=. python=./python\n{function("install")}install packages'
