@@ -22,7 +22,7 @@ export BERT_PREP_WORKING_DIR="${BERT_PREP_WORKING_DIR:-$root/data}"
 
 # shellcheck source=scripts/paths.sh
 source "$root/scripts/paths.sh"
-if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then
+if [[ "${*: -1}" == -h || "${*: -1}" == --help ]]; then
   sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
   exit 0
 fi

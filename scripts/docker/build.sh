@@ -9,9 +9,10 @@
 # DRY_RUN=1 prints docker's command and stops there.
 if [ -z "${BASH_VERSION:-}" ] || shopt -oq posix; then exec env -u POSIXLY_CORRECT -u SHELLOPTS bash "$0" "$@"; fi # by sh
 set -euo pipefail
-cd "$(dirname "$(readlink -f "$0")")/../.."
+root=$(cd "$(dirname "$(readlink -f "$0")")/../.." && pwd -P)
 # shellcheck source=scripts/docker/docker.sh
-source scripts/docker/docker.sh
+source "$root/scripts/docker/docker.sh"
+cd "$root"
 
 command=(docker build --network=host)
 for name in "${proxies[@]}"; do

@@ -1,6 +1,10 @@
 #!/usr/bin/env bash
 # What build.sh and launch.sh share; they source it.
 # shellcheck disable=SC2034,SC2154  # variables set in one file are used in another
+if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then
+  sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
+  exit 0
+fi
 image=bert
 proxies=(http_proxy https_proxy no_proxy)
 # shellcheck source=scripts/paths.sh

@@ -16,12 +16,10 @@ from tests.stand_ins import programs
 SOURCED = ("paths.sh", "docker.sh", "unknown.sh", "pretrain_config.sh", "squad_config.sh")
 SCRIPTS = sorted(
     path.relative_to(ROOT)
-    for folder in ("scripts", "scripts/docker", "data")
+    for folder in ("scripts", "scripts/docker", "scripts/biobert", "data")
     for path in (ROOT / folder).glob("*.sh")
     if path.name not in SOURCED
 )
-# Of these, what shows that they have begun, where they have no --help.
-WITHOUT_HELP = {"build.sh": "docker build ", "launch.sh": "docker run "}
 
 
 def start(*command, cwd=None, **variables):
@@ -33,10 +31,9 @@ def start(*command, cwd=None, **variables):
 def test_a_script_starts_by_any_shell_and_through_a_link(tmp_path, script):
     """By sh, through a link and without a home: what goes so goes without any of these, too."""
     (tmp_path / "link.sh").symlink_to(ROOT / script)
-    argument = [] if script.name in WITHOUT_HELP else ["--help"]
-    done = start("sh", "link.sh", *argument, cwd=tmp_path, HOME=None, XDG_CACHE_HOME=None)
+    done = start("sh", "link.sh", "--help", cwd=tmp_path, HOME=None, XDG_CACHE_HOME=None)
     assert done.returncode == 0 and not done.stderr, done.stderr
-    assert done.stdout.startswith(WITHOUT_HELP.get(script.name, "")) and done.stdout
+    assert done.stdout and not done.stdout.startswith("docker")
 
 
 def test_a_script_starts_in_posix_mode():
