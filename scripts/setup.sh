@@ -89,7 +89,7 @@ step() {
 explain() {
   awk '/^== /{text=""} {text=text $0 "\n"} END{printf "%s", text}' "$log" | tail -n 20 >&2
   fail "$1: the lines above say why, and $log has all. Where the network or room on the disk was missing" \
-    "($(df -Ph "$root" | awk 'NR==2{print $4}') left at $root), type the same command again once it is there."
+    "($(df -Ph "$state" | awk 'NR==2{print $4}') left at $venv), type the same command again once it is there."
 }
 
 # --- The machine -------------------------------------------------------------------------------
@@ -235,8 +235,9 @@ install_packages() {
     wanted+=("protobuf<5") # as TensorFlow 2.15 and 2.17 need it; image 24.03 has one that is too old for our records
     "$want_tests" && wanted+=(-r requirements/test.txt)
   else
-    free=$(df -Pk "$root" | awk 'NR==2{print int($4 / 1024)}')
-    ((free >= needed)) || fail "$free MiB are free at $root; the set-up needs about $needed. Free some, then type the same command again."
+    free=$(df -Pk "$venv" | awk 'NR==2{print int($4 / 1024)}')
+    ((free >= needed)) || fail "$free MiB are free at $venv; the set-up needs about $needed. Free some, or name another" \
+      "place by BERT_VENV, then type the same command again."
     wanted=(-r "$of_version/lock-$flavour.txt")
     "$want_tests" && wanted+=(-r "$of_version/lock-test.txt")
   fi
