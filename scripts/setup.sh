@@ -92,6 +92,8 @@ explain() {
     "($(df -Ph "$state" | awk 'NR==2{print $4}') left at $venv), type the same command again once it is there."
 }
 
+import_failed="TensorFlow does not import${PYTHONPATH:+ (PYTHONPATH=$PYTHONPATH comes before .venv: try it without)}"
+
 # --- The machine -------------------------------------------------------------------------------
 
 # The lock files have wheels for these machines only; elsewhere pip would compile for long, and then fail.
@@ -322,7 +324,7 @@ install_horovod() {
   wheels=$("$python" -c 'import platform, sys, tensorflow
 version, libc = "py%d%d" % sys.version_info[:2], "".join(platform.libc_ver())
 print("-".join(["tf" + tensorflow.__version__, sys.argv[1], version, platform.machine(), libc]))' \
-    "$flavour-$controllers" 2>>"$log") || explain "TensorFlow does not import"
+    "$flavour-$controllers" 2>>"$log") || explain "$import_failed"
   wheels="$cache/wheels/horovod-$horovod_version.2-$wheels"
   if compgen -G "$wheels/horovod-*.whl" >/dev/null; then
     install "Horovod $horovod_version (built earlier)" --no-deps --force-reinstall "$wheels"/horovod-*.whl
@@ -488,7 +490,7 @@ main() {
   install_packages
   horovod_works || install_horovod ||
     say "continuing without Horovod: $without. Training then runs in one process: num_gpus must be 1."
-  versions=$(verify) || explain "TensorFlow does not import"
+  versions=$(verify) || explain "$import_failed"
   compile_code
   can_add_horovod || echo "$level $(key) $versions" >"$state/stamp"
   say "ready: $versions, set up in $((SECONDS - started)) s. Activate: source ${venv#"$root/"}/bin/activate"

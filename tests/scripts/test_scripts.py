@@ -247,6 +247,12 @@ def test_another_python_makes_another_environment(tmp_path):
     assert "(checked in" in set_up(tmp_path, stand_ins, PYTHON="newer").stdout
 
 
+def test_what_may_hide_the_packages_of_the_environment_is_named(tmp_path):
+    stand_ins = {**APPLE, "python": PYTHON.replace("  -)", "  -) exit 1 ;;\n  -)")}
+    done = set_up(tmp_path, stand_ins, PYTHON="python", PYTHONPATH="/modules/numpy")
+    assert "TensorFlow does not import (PYTHONPATH=/modules/numpy comes before .venv: try it without)" in done.stderr
+
+
 def test_the_set_up_leaves_another_machines_environment_as_it_is(tmp_path):
     numpy = tmp_path / "venv/lib/python3.11/site-packages/numpy/core"
     numpy.mkdir(parents=True)
