@@ -47,7 +47,7 @@ class Run(NamedTuple):
     program: str
     flags: Values
     files: Mapping[Path, str] = {}
-    is_finished: Callable[[], bool] = lambda: False
+    reason_to_skip: Callable[[], str] = lambda: ""  # "": it must be started
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,8 +112,8 @@ class Call(abc.ABC):
         for each_run in runs:
             for file, text in each_run.files.items():
                 write_text(file, text)
-            if each_run.is_finished():
-                show([f"{each_run.title}: finished already, {short_path(each_run.flags['model_dir'])}"])
+            if reason := each_run.reason_to_skip():
+                show([f"{each_run.title}: {reason}, {short_path(each_run.flags['model_dir'])}"])
             elif code := self.train(each_run):
                 return code
             elif environment.signals and each_run is not runs[-1]:

@@ -145,21 +145,27 @@ class Pretraining(Call):
             return False
         return find_damage(checkpoints[newest]) is None
 
-    def is_finished(self, phase: Phase) -> bool:
-        """Whether the phase has weights and has recorded its end, which follows the evaluation and the exported files.
+    def reason_to_skip(self, phase: Phase) -> str:
+        """Why the phase's run need not be started; "" if it must be.
 
-        After early stopping the run is started again, as only the program knows the scores and decides whether it is
-        finished; but not any more once the next phase has begun with its weights.
+        It is finished when it has weights and has recorded its end, which follows the evaluation and the exported
+        files. After early stopping it is started again, as only the program knows the scores and decides whether it is
+        finished; but not any more once the next phase has a checkpoint. That phase would not take what this one
+        learned then, so weights that are gone, or that changed arguments ask for, are not trained either.
         """
-        ends = (DONE, CONVERGED) if self._has_successor(phase) else (DONE,)
-        return self.has_weights(phase) and self.end_reason(phase) in ends
+        has_successor = self._has_successor(phase)
+        if not self.has_weights(phase):
+            return "left as it is, because the next phase goes on from its own checkpoint" if has_successor else ""
+        ends = (DONE, CONVERGED) if has_successor else (DONE,)
+        return "finished already" if self.end_reason(phase) in ends else ""
 
     def has_begun(self, phase: Phase) -> bool:
         return (self.run_folder(phase) / CONFIG).exists()
 
     def _has_successor(self, phase: Phase) -> bool:
-        """Whether a phase has begun that starts from this one's weights."""
-        return any(other.starts_after == phase.name and self.has_begun(other) for other in self.phases)
+        """Whether a phase that starts from this one's weights has a checkpoint, and so needs them no more."""
+        successors = (other for other in self.phases if other.starts_after == phase.name)
+        return any(find_checkpoints(self.run_folder(other) / "checkpoints") for other in successors)
 
     def end_reason(self, phase: Phase) -> str | None:
         """The recorded reason why the phase's run has ended; None if it has not ended, or was started again."""
@@ -221,11 +227,11 @@ class Pretraining(Call):
             "text_sha256": data[0].text,
         }
         previous = next((phase for phase in self.phases if phase.name == chosen[0].starts_after), None)
-        if previous and not self.has_weights(previous):
+        if previous and not (self.has_weights(previous) or self._has_successor(previous)):
             start = f"the end of {previous.title}, which {short_path(self.run_folder(previous))} has not reached"
             raise MissingError(f"{chosen[0].title} starts from {start}; run it first")
         if not environment.is_dry_run:
-            self.locks.enter_context(_lock(folder))  # so that the plan does not change while the runs go on
+            self.locks.enter_context(lock_folder(folder))  # so that the plan does not change while the runs go on
         if has_begun and not environment.value_of("continue_with_changes"):
             check_same_plan(folder, plan, not_begun)
             for phase, prepared in zip(chosen, data):
@@ -293,7 +299,7 @@ class Pretraining(Call):
     def _run(self, phase: Phase, data: PreparedData) -> Run:
         flags = {**self._flags(phase), "input_files": data.folder / "training"}
         flags.update({"eval_files": data.folder / "test"} if data.has_test else {"max_eval_steps": None})
-        return Run(phase.title, "pretraining", flags, is_finished=lambda: self.is_finished(phase))
+        return Run(phase.title, "pretraining", flags, reason_to_skip=lambda: self.reason_to_skip(phase))
 
     def _flags(self, phase: Phase) -> Values:
         is_auto, run_folder = phase.train_batch_size == AUTO, self.run_folder(phase)
@@ -362,8 +368,8 @@ def make_adam(positionals: Positionals, environment: LaunchEnvironment) -> Pretr
     return Pretraining("pretraining_adam", positionals, environment, "adamw", [phase])
 
 
-def _lock(folder: Path) -> FileLock:
-    """Locks a results folder. Raises `UserError` if another launcher holds the lock."""
+def lock_folder(folder: Path) -> FileLock:
+    """Locks the folder of results, or of a run. Raises `UserError` if another process holds the lock."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         return FileLock(folder / ".lock")

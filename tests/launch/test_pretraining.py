@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -329,8 +330,21 @@ def test_a_phase_goes_on_that_was_killed_behind_its_last_update_or_has_not_reach
     assert phase(2) == lamb() == 0
     assert run_folders() == ["phase_1", "phase_2", "phase_1"]
     (folder / "run/phase_1/checkpoints/ckpt-00000018").rename(folder / "run/phase_1/checkpoints/ckpt-00000017")
+    shutil.rmtree(folder / "run/phase_2/checkpoints")
     assert lamb() == 0
-    assert len(calls) == 4
+    assert len(calls) == 5
+
+
+def test_a_phase_whose_weights_the_next_one_has_taken_is_not_trained_again(folder, monkeypatch, capfd):
+    """Neither if its checkpoints were deleted to make room, nor for updates that the next phase would not take."""
+    assert lamb() == 0
+    shutil.rmtree(folder / "run/phase_1/checkpoints")
+    assert lamb() == phase(2) == 0
+    assert len(calls) == 2
+    monkeypatch.setenv("CONTINUE_WITH_CHANGES", "1")
+    assert lamb(SMALL.replace(" 20 ", " 40 ")) == 0
+    assert run_folders() == ["phase_1", "phase_2", "phase_2"]
+    assert "phase 1: left as it is, because the next phase goes on from its own checkpoint" in capfd.readouterr().out
 
 
 def test_after_a_phase_that_has_stopped_early_the_next_begins_and_itself_the_program_judges(folder, monkeypatch):

@@ -28,7 +28,7 @@ from bert_tf.launch.arguments import Positionals, Values, arguments
 from bert_tf.launch.call import Recipe, Run
 from bert_tf.launch.environment import LaunchEnvironment, short_path, show
 from bert_tf.launch.prepared_data import Lengths, PreparedData, choose_data
-from bert_tf.launch.pretraining import Phase, Pretraining
+from bert_tf.launch.pretraining import Phase, Pretraining, lock_folder
 from bert_tf.memory.plan import Workload, find_rank_memory, largest_micro_batch
 from bert_tf.model.kernels.requirements import OLDEST_CAPABILITY, may_have_kernels
 from bert_tf.records.manifest import MANIFEST_NAME, Manifest, read_manifest
@@ -165,8 +165,9 @@ class Measurement(Budget):
         runs = super().runs()
         if not self.environment.is_dry_run:
             for phase in self.phases:
-                if self.has_begun(phase) and not self.is_finished(phase):
-                    shutil.rmtree(self.run_folder(phase) / "checkpoints", ignore_errors=True)
+                if self.has_begun(phase) and not self.reason_to_skip(phase):
+                    with lock_folder(self.run_folder(phase)):  # ranks of a killed launcher may still save
+                        shutil.rmtree(self.run_folder(phase) / "checkpoints", ignore_errors=True)
         return runs
 
     def _run(self, phase: Phase, data: PreparedData) -> Run:

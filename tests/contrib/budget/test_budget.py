@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bert_tf.base.locks import FileLock
 from bert_tf.base.machine.hardware import GIB
 from bert_tf.contrib.budget import budget
 from bert_tf.launch import call, environment
@@ -189,6 +190,8 @@ def test_a_measurement_that_was_stopped_begins_anew(started, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setenv("DRY_RUN", "1")
         assert budget_of("1 mini") == 0 and checkpoint.exists()
+    with FileLock(started.folder / "measurement/.lock"):  # by ranks that outlive a killed launcher, and still save
+        refused(r"run/measurement is in use by process \d+", budget_of, "1 mini")
     assert budget_of("1 mini") == 0 and not checkpoint.exists()
     assert [Path(flags["model_dir"]).name for flags in started[2:]] == [
         *(part.measurement for part in budget.PARTS),
