@@ -22,7 +22,7 @@ from bert_tf.memory.split import complete_config, with_scope
 from bert_tf.model.backends import make_backend
 from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.ranks.workers import Workers
-from bert_tf.run.device import prepare_device
+from bert_tf.run.device import prepare_device, slow_fp16
 from bert_tf.run.gpus import flops_per_row
 from bert_tf.run.run_folder import RunFolder, locate_start
 from bert_tf.run.telemetry import Telemetry
@@ -85,6 +85,8 @@ def _open_job(job: Job, workers: Workers) -> Iterator[tuple[Run, RunFolder, Tele
         task.open(run)
         run = run._replace(config=_settle_config(job, workers))
         prepare_device(run.config.precision, run.config.xla_scope)
+        if warning := slow_fp16(run.config.precision):
+            run.say(f"warning: {warning}")
         task.prepare(run)
         yield run, folder, telemetry
 

@@ -45,6 +45,16 @@ def test_bfloat16_is_refused_where_it_is_slower(monkeypatch):
     refused("--precision=bf16: this processor has no AVX-512", device.prepare_device, "bf16", "off")
 
 
+def test_fp16_on_a_processor_that_lacks_it_is_said_to_be_slow(monkeypatch):
+    flags = {"flags": "fpu avx2 avx512f"}
+    assert device.slow_fp16("fp16", flags).endswith("hundred times as long as in fp32; use fp32 or bf16")
+    assert device.slow_fp16("fp16", {"flags": "fpu avx2"}).endswith("use fp32")
+    for precision, facts in (("fp32", flags), ("fp16", {"flags": "avx512f avx512_fp16"}), ("fp16", {})):
+        assert device.slow_fp16(precision, facts) == ""
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["GPU"])
+    assert device.slow_fp16("fp16", flags) == ""
+
+
 @pytest.mark.parametrize(
     "scope, gpus, expected", [("off", 1, 1), ("blocks", 1, 1), ("step", 1, 0), ("off", 0, 0), ("blocks", 0, 0)]
 )
