@@ -28,7 +28,11 @@ STATE = "state.json"
 
 
 class SaveError(UserError):
-    """A checkpoint could not be written; earlier checkpoints are untouched."""
+    """A checkpoint could not be written, for the reason `fault`; earlier checkpoints are untouched."""
+
+    def __init__(self, fault: str):
+        super().__init__(f"{fault}, and start again")
+        self.fault = fault
 
 
 @contextlib.contextmanager
@@ -38,8 +42,8 @@ def _as_save_error(target: str) -> Iterator[None]:
         yield
     except (OSError, tf.errors.OpError) as error:
         raise SaveError(
-            f"{target} could not be written ({first_line(error)}); older checkpoints are untouched; make room or "
-            "correct the permissions of that folder and start again"
+            f"{target} could not be written ({first_line(error)}); older checkpoints are untouched; make room, or "
+            "correct the permissions of that folder"
         ) from None
 
 

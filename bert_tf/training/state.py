@@ -96,7 +96,7 @@ class BackgroundWriter:
             except SaveError as error:
                 if is_last:
                     raise
-                self._telemetry.warning(str(error))
+                self._telemetry.warning(f"{error.fault}: the training goes on, and saves again at the next checkpoint")
                 return
             write_secs = time.monotonic() - began
             waited_secs = copied_secs + write_secs if is_last else copied_secs

@@ -190,9 +190,11 @@ def test_a_checkpoint_that_fails_is_a_warning_and_the_last_one_an_error(tmp_path
             raise SaveError(f"no room for {snapshot.update}")
         return CheckpointFolder.write(checkpoints, snapshot)
 
-    with pytest.raises(SaveError, match="no room for 6"):
+    with pytest.raises(SaveError, match="^no room for 6, and start again$"):
         count(tmp_path, 6, write)
-    assert [event["message"] for event in events(tmp_path, "warning")] == ["no room for 4"]
+    assert [event["message"] for event in events(tmp_path, "warning")] == [
+        "no room for 4: the training goes on, and saves again at the next checkpoint"
+    ]
     assert stored(tmp_path) == {2: 2.0}
 
 
