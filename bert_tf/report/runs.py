@@ -42,17 +42,14 @@ class RunRecord:
     @property
     def task(self) -> str:
         """What is learned: "classifying", "answering" or "pretraining"; "" if unknown."""
-        if self.setting("task_name") is not None:
-            return "classifying"
-        if self.setting("phase") == "squad" or any("f1" in event for event in self.events["evaluation"]):
-            return "answering"
+        if (name := self.setting("task_name")) is not None:
+            return "answering" if name == "squad" else "classifying"
         return "pretraining" if self.setting("max_predictions_per_seq") is not None else ""
 
     @property
     def scores(self) -> dict[str, float]:
         """The numbers of the last evaluation."""
-        event = self.events["evaluation"][-1] if self.events["evaluation"] else {}
-        return {name: y for name, y in event.items() if is_number(y) and not name.startswith(_NOT_SCORES)}
+        return _scores(self.events["evaluation"][-1]) if self.events["evaluation"] else {}
 
     @property
     def main_score(self) -> str:
@@ -101,6 +98,10 @@ class RunRecord:
         return statistics.median_high(rates[1:] or rates) if rates else None
 
 
+def _scores(evaluation: Event) -> dict[str, float]:
+    return {name: y for name, y in evaluation.items() if is_number(y) and not name.startswith(_NOT_SCORES)}
+
+
 def check_run_folder(folder: Path) -> None:
     """Raises `UserError` if there is no run in the folder."""
     if not read_events(folder) or read_config(folder) is None:
@@ -142,12 +143,18 @@ def _flatten(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 def read_run(folder: str | Path) -> RunRecord:
     """Reads a run folder; files may be missing and lines incomplete."""
     events, by_kind = read_events(folder), collections.defaultdict[str, list[Event]](list)
+    later: list[Event] = []  # the last evaluation by a program that was started later
     for event in events:
+        if event["event"] == "evaluation" and by_kind["end"]:
+            later = [event] if _scores(event) else later
+            continue
         if event["event"] == "start":
             by_kind["end"] = []
             for kind in ("train", "evaluation"):  # drops updates that the start did not resume
                 by_kind[kind] = [past for past in by_kind[kind] if past["update"] <= event["update"]]
         by_kind[event["event"]].append(event)
+    # It may be of other data, so it counts only for a run that scored nothing by itself.
+    by_kind["evaluation"] = by_kind["evaluation"] or later
     times = [event["time_unix"] for event in events]
     wall_secs = sum(max(0.0, after - before) for before, after in zip(times, times[1:]))
     return RunRecord(Path(folder), read_config(Path(folder)) or {}, by_kind, times[-1] if times else None, wall_secs)

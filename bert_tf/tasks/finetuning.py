@@ -39,8 +39,8 @@ USES = {
 }
 # The program's settings that a run's config.json records, besides the task's own.
 _RECORDED = (
-    *("model_dir", "predict_batch_size", "init_checkpoint", "bert_config_file", "vocab_file", "do_lower_case"),
-    *("strip_accents", "dllog_path", "continue_with_changes", "allow_missing_weights"),
+    *("train_file", "predict_file", "model_dir", "predict_batch_size", "init_checkpoint", "bert_config_file"),
+    *("vocab_file", "do_lower_case", "strip_accents", "dllog_path", "continue_with_changes", "allow_missing_weights"),
 )
 
 # Takes what was typed, in the form that `FinetuningTask.rows_from_content` takes; returns its rows and the model's
@@ -159,10 +159,9 @@ class FinetuningTask(Task):
         return {"task": self.name, "max_seq_length": self.max_seq_length, **self.output_meaning()}
 
     def recorded_settings(self) -> Facts:
-        """All settings of the task, by the names of their flags, for config.json."""
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.init}
-        files = {f"{use}_file": ",".join(map(str, paths)) for use, paths in values.pop("files").items()}
-        return {"task_name": self.name, **files, **values}
+        """All settings of the task but its files, by the names of their flags, for config.json."""
+        names = [field.name for field in dataclasses.fields(self) if field.init and field.name != "files"]
+        return {"task_name": self.name, **{name: getattr(self, name) for name in names}}
 
     # --- What all tasks share
 

@@ -116,7 +116,7 @@ def test_without_next_sentence_nothing_is_said_of_it(tmp_path, page):
 def answering(folder, init_checkpoint, f1):
     events = [start(phase=folder.name), {"event": "train", "update": 5, "total_loss": 2.5}]
     events += [{"event": "evaluation", "update": 5, "f1": f1, "exact_match": f1 - 10}, end(5)]
-    settings = {"num_train_steps": 5, "init_checkpoint": init_checkpoint}
+    settings = {"num_train_steps": 5, "init_checkpoint": init_checkpoint, "task_name": "squad"}
     return make_run(folder, events, settings=settings)
 
 
@@ -186,7 +186,7 @@ RANKS = dict(rank_secs_median=0.5, rank_secs_max=0.8, slowest_rank=1, slowest_ho
         (
             [*TUNED, evaluated(f1=48.12, exact_match=48.12, HasAns_f1=0.25, HasAns_exact=0.0, NoAns_f1=99.5), end(5)],
             "48.12 Run, from random weights | exact match (EM) 48.12 HasAns F1 0.25 HasAns exact 0 NoAns F1 99.5",
-            {},
+            {"settings": {"task_name": "squad", "max_seq_length": 384}},
         ),
         (
             [*TUNED, evaluated(global_step=5, accuracy=0.8125, f1=0.8765, eval_loss=0.4321), end(5)],
@@ -199,8 +199,9 @@ def test_what_is_shown_of_one_run(tmp_path, page, events, texts, changes):
     shown = page(make_run(tmp_path / "run", events, **changes))
     for text in texts.split(" | "):
         assert text in shown.text
-    if changes.get("settings", {}).get("task_name"):
-        assert "Fine-tuning loss" in shown.figures and "SQuAD" not in shown.text
+    assert "None hidden" not in shown.text
+    if task := changes.get("settings", {}).get("task_name"):
+        assert "Fine-tuning loss" in shown.figures and ("SQuAD" in shown.text) == (task == "squad")
     assert ("Instances in a row" in shown.text) == ("packing" in changes.get("settings", {}))
 
 
@@ -215,6 +216,18 @@ def test_scores_while_training_are_a_curve_and_those_of_the_best_weights_the_fig
     assert [len(trace["x"]) for trace in shown.figures["Fine-tuning loss"]["data"]] == [7, 4]
     assert "finished early, as its score got no better, after 7 of 9 updates" in shown.text
     assert "accuracy 0.875 total loss 0.4 measured after update 4" in shown.text
+
+
+def test_data_that_another_program_scores_later_do_not_mix_with_the_runs_own(tmp_path, page):
+    """Such as a test file, or one without labels, which gives a speed and no scores."""
+    own = {"settings": {"task_name": "MRPC"}, "main_score": "accuracy"}
+    events = [start(), train(5), train(10), end(10)]
+    scored = [{**evaluated(accuracy=accuracy), "update": update} for update, accuracy in ((5, 0.5), (10, 0.625))]
+    later = [{**evaluated(**figures), "update": 10} for figures in ({"accuracy": 0.25}, {"latency_50_ms": 3.0})]
+    shown = page(make_run(tmp_path / "scored", [*events[:-1], *scored, events[-1], *later], **own))
+    assert shown.figures["accuracy on held-out data"]["data"][-1]["y"] == [0.5, 0.625]
+    assert "accuracy 0.625 measured after update 10" in shown.text
+    assert "accuracy 0.25 measured after update 10" in page(make_run(tmp_path / "not", [*events, *later], **own)).text
 
 
 def test_the_page_needs_no_other_file(tmp_path, page):

@@ -17,6 +17,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.bert_config import BertConfig
 from bert_tf.model.heads import SpanModel
 from bert_tf.ranks.workers import Workers
+from bert_tf.report.runs import read_run
 from bert_tf.tasks import job as jobs
 from bert_tf.tasks.data import TaskData
 from bert_tf.tasks.rows import content_key
@@ -112,6 +113,8 @@ def test_a_run_leaves_what_is_promised(finished):
         assert list(json.loads((finished / name).read_text())) == ids
     config, [evaluation] = json.loads((finished / "config.json").read_text()), events(finished, "evaluation")
     assert (config["data"]["instances"], config["settings"]["learning_rate"]) == (NUM_WINDOWS, 0.01)
+    assert config["settings"].keys() >= {"train_file", "predict_file", "doc_stride", "n_best_size"}
+    assert "features" not in config["settings"] and read_run(finished).task == "answering"
     assert events(finished, "start")[-1]["global_batch_size"] == 4 and evaluation["update"] == 8
     assert {"exact_match", "f1", "HasAns_f1", "best_f1_thresh", "throughput_val", "latency_50_ms"} <= set(evaluation)
     losses = [line["total_loss"] for line in events(finished, "train")]

@@ -118,7 +118,9 @@ class GlueTask(FinetuningTask):
         return {"task_name": task.name, "labels": list(task.labels), "is_regression": task.is_regression, **columns}
 
     def recorded_settings(self) -> Facts:
-        return {name: value for name, value in super().recorded_settings().items() if name != "task"}
+        values = super().recorded_settings()
+        del values["task"]
+        return {**values, **{f"{use}_file": ",".join(map(str, paths)) for use, paths in self.files.items()}}
 
     def export_settings(self) -> Facts:
         return {**super().export_settings(), "task": "classification"}

@@ -108,8 +108,9 @@ class SquadTask(FinetuningTask):
 
     def recorded_settings(self) -> Facts:
         values = super().recorded_settings()
-        del values["context"]
-        return {**values, **dataclasses.asdict(values.pop("features")), **dataclasses.asdict(values.pop("decoding"))}
+        for name in ("features", "decoding", "context"):
+            del values[name]
+        return {**values, **dataclasses.asdict(self.features), **dataclasses.asdict(self.decoding)}
 
     def export_settings(self) -> Facts:
         return {"task": self.name, **dataclasses.asdict(self.features), **dataclasses.asdict(self.decoding)}
