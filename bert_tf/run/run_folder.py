@@ -211,10 +211,12 @@ def provenance() -> dict[str, Any]:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
+    # By the name of its module: its file by itself finds the package only where that is installed.
+    module = sys.modules["__main__"].__spec__
     return {
         "versions": versions,
         "commit": _commit(),
-        "command": [sys.executable, *sys.argv],
+        "command": [sys.executable, *(["-m", module.name] if module else sys.argv[:1]), *sys.argv[1:]],
         "host": platform.node(),
         "processor": processor_facts().get("model name", platform.machine()),  # ARM tells no name
         "num_cores": count_cores(),

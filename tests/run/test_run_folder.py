@@ -1,3 +1,4 @@
+import importlib
 import shutil
 import subprocess
 import sys
@@ -34,6 +35,13 @@ def test_the_commit_of_a_checkout_that_another_user_owns(tmp_path, monkeypatch):
     monkeypatch.setattr("bert_tf.run.run_folder.checkout", lambda: tmp_path)
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
     assert len(provenance()["commit"] or "") == 12
+
+
+def test_the_command_names_the_programs_module(monkeypatch):
+    """Started by run_squad.py, it would otherwise be a file in a package, which cannot be run by itself."""
+    monkeypatch.setitem(sys.modules, "__main__", importlib.import_module("bert_tf.programs.squad"))
+    monkeypatch.setattr(sys, "argv", ["bert_tf/programs/squad.py", "--mode=train"])
+    assert provenance()["command"] == [sys.executable, "-m", "bert_tf.programs.squad", "--mode=train"]
 
 
 def test_other_settings_are_refused_with_the_difference(tmp_path):
