@@ -216,6 +216,9 @@ REFUSED = [
     ("CoLA", "x.tsv", "a\na | 1\nb | 0\n", "line 1: 1 columns instead of 2.*correct it, or leave"),
     ("CoLA", "x.tsv", "a | b\nc | d\n", "has no header, and 0 of its 2 columns hold 0 or 1"),
     ("CoLA", "x.tsv", "a | 1 | 0\nc | 1 | 1\n", "has no header, and 2 of its 3 columns hold 0 or 1"),
+    # Without labels each line of these would be predicted as a sentence.
+    ("CoLA", "x.jsonl", '{"sentence": "a", "label": 1}\n', "files have tabs between .* read .jsonl with .*=custom"),
+    ("SST-2", "x.csv", "sentence,label\na,1\nb,0\n", "files have tabs between .* read .csv with --task_name=custom"),
     ("STS-B", "x.tsv", STS + "a | b | 5.5\n", "line 2: the label is '5.5': must be a number from 0 to 5"),
     ("STS-B", "x.tsv", STS + "a | b | nan\n", "line 2: the label is 'nan': must be a number from 0"),
     ("STS-B", "x.tsv", f"{STS_ROW} | 2.5 | a\n", "line 1: 6 columns instead of 7"),

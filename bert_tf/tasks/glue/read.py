@@ -20,7 +20,7 @@ import numpy as np
 from bert_tf.base.command_line import parse_number
 from bert_tf.base.errors import BadRecords, UserError, names_in_words
 from bert_tf.base.fields import UnreadFields
-from bert_tf.tasks.glue.tasks import TextTask
+from bert_tf.tasks.glue.tasks import CUSTOM, TextTask
 from bert_tf.tasks.records import (
     CSV_QUOTING,
     DELIMITERS,
@@ -145,10 +145,14 @@ def _json_records(path: Path, task: TextTask, columns: Sequence[str], unread: Un
 
 def _table(path: Path, task: TextTask, quoting: str | None) -> tuple[Iterator[Record], str]:
     """The records of a table, including its header if it has one, and a note about its quotation marks."""
-    if task.is_custom and path.suffix.lower() not in DELIMITERS:
+    suffix = path.suffix.lower()
+    if not task.is_custom and (suffix in JSON_SUFFIXES or (suffix == ".csv" and not task.columns)):
+        remedy = f"read {suffix} with --task_name={CUSTOM}, --text_columns and --label_column"
+        raise UserError(f"{path}: {task.name}'s files have tabs between the columns, and are called .tsv; {remedy}")
+    if task.is_custom and suffix not in DELIMITERS:
         formats = f".tsv (tabs between the columns), .csv (commas), or {', '.join(JSON_SUFFIXES)} (an object a line)"
         raise UserError(f"{path}: the name must say its format: {formats}; rename it, or unpack or convert it")
-    delimiter, note = DELIMITERS[path.suffix.lower()] if task.is_custom else "\t", ""
+    delimiter, note = DELIMITERS[suffix] if task.is_custom else "\t", ""
     if quoting is None and task.may_be_quoted and delimiter == "\t":
         quoting, note = find_quoting(path, delimiter)
     if quoting == CSV_QUOTING or (quoting is None and delimiter == ","):
