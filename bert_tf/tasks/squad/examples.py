@@ -33,9 +33,10 @@ _KNOWN_FIELDS = frozenset(
 _KINDS = {list: "a list", str: "a text", int: "a whole number", (str, int): "a text or a whole number"}
 # What tools count in answer_start: characters as in Python, or code units of the encoding of their language's strings.
 _UNITS = {"characters": "utf-32-le", "UTF-16 code units": "utf-16-le", "bytes of UTF-8": "utf-8"}
-# A word of Google's reader, which splits a context only at these spaces. Other Unicode spaces stay inside a word; the
+# Google's reader splits a context into words only at these spaces. Other Unicode spaces stay inside a word; the
 # tokenizer splits there later.
-_WORD = re.compile("[^ \t\r\n\u202f]+")
+_SPACES = " \t\r\n\u202f"
+_WORD = re.compile(f"[^{_SPACES}]+")
 
 
 class Answer(NamedTuple):
@@ -90,8 +91,10 @@ def answer_range(example: Example) -> tuple[int, int] | None:
 
 def _word_at(context: str, position: int) -> tuple[int, int]:
     """(start, end) of the word at `position`; at white space that of the word before it or, without one, the first."""
-    words = [match.span() for match in _WORD.finditer(context)]
-    return max([word for word in words if word[0] <= position] or words[:1])
+    end = len(context[: position + 1].rstrip(_SPACES))
+    match = _WORD.search(context, max(context.rfind(space, 0, end) for space in _SPACES) + 1)
+    assert match  # no context is without a word
+    return match.span()
 
 
 def _guess_unit(examples: list[Example]) -> str:
