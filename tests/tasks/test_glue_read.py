@@ -105,6 +105,11 @@ def test_files_to_predict(tmp_path, name, lines, texts, indices):
     assert (examples.texts, examples.indices, examples.labels) == (texts, indices, None)
 
 
+def test_a_header_with_other_names_is_no_sentence_to_predict(tmp_path):
+    for lines in ["index | sentence1 | sentence2", "7 | a | b", "8 | c | d"], ["text | label", "a | 0"]:
+        refused("line 1: no column 'sentence' in", read, tmp_path, "CoLA", *lines, wants_labels=False)
+
+
 def test_broken_lines_are_skipped_up_to_a_limit(tmp_path):
     lines = [
         "index | sentence1 | sentence2 | label",

@@ -189,7 +189,9 @@ def _name_columns(
             records = (line._replace(fields=line.fields[:7]) if len(line.fields) == 9 else line for line in records)
     elif not task.is_custom and len(task.text_columns) == 1 and task.text_columns[0] not in header:
         sample = [*itertools.islice(records, _SAMPLE)]
-        names = _names_by_content(path, [record.fields for record in sample], task, wants_labels=len(columns) > 1)
+        lines = [record.fields for record in sample]
+        if not _has_header(lines, task):
+            names = _names_by_content(path, lines, task, wants_labels=len(columns) > 1)
         records = itertools.chain(sample, records)
     for column in columns:
         if names.count(column) != 1:
@@ -214,6 +216,13 @@ def _with_empty_texts(first: Record, others: Iterable[Record]) -> Iterator[Recor
 def _score_of(first: Record, task: TextTask) -> float | None:
     """The score in the first record of a file with the task's `columns`; None: there is none, as in a header."""
     return _number(dict(zip(task.columns, first.fields)).get(str(task.label_column), ""), task)
+
+
+def _has_header(lines: Sequence[Sequence[str]], task: TextTask) -> bool:
+    """Whether the first line has no label, and a column holds whole numbers, such as indices, in all other lines."""
+    is_number = [[field.strip().isdecimal() for field in column] for column in zip(*lines)]
+    has_label = any(field.strip() in task.labels for field in lines[0])
+    return len(lines) > 1 and not has_label and any(not first and all(others) for first, *others in is_number)
 
 
 def _names_by_content(path: Path, sample: Sequence[Sequence[str]], task: TextTask, *, wants_labels: bool) -> list[str]:
