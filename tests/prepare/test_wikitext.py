@@ -41,6 +41,7 @@ def paragraphs_of(markup: str) -> list[str]:
         ("See http://x.org/a_(b). Or (http://y.org), or https://z.org!", "See. Or, or!"),
         ("Write to [mailto:a@b.org the author] or [//x.org here].", "Write to the author or here."),
         ("call[] on him (a [] b) [ ] end.", "call on him (a b) end."),
+        ('"We [...] go (...)" to (-)-menthol ({{x}} – {{y}}).', '"We [...] go (...)" to (-)-menthol.'),
         ("{{lang|fr|[[a|x=y]]}} and {{nowrap|<nowiki>a=b</nowiki>}} stay.", "x=y and a=b stay."),
         ("[[Target{{!}}shown]] {{nowrap|a{{!}}b}} {{nowrap|{{nowrap|1=c=d}}}}.", "shown a|b c=d."),
         ("''Eagle''{{'s}} wings.", "Eagle's wings."),

@@ -8,7 +8,8 @@ from typing import NamedTuple
 # For text in which white space is single spaces. Patterns that begin with a fixed character are several
 # times faster than others, so the first ones tell whether the last is worth applying.
 _COMMAS = ",;:，、；：،؛"
-_EMPTY = rf"[ {_COMMAS}.–-]*[)\]）]"
+# "[...]" leaves words out, and "(-)-" begins the name of a substance: these are text.
+_EMPTY = rf"(?!\.\.\.[)\]]|[–-]\)-)[ {_COMMAS}.–-]*[)\]）]"
 _EMPTY_PARENTHESES_INSIDE = tuple(re.compile(opening + _EMPTY) for opening in (r"\(", r"\[", "（"))
 _EMPTY_PARENTHESES = re.compile(rf" ?[(\[（]{_EMPTY}")
 
