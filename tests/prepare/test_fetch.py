@@ -71,6 +71,8 @@ def test_next_run_goes_on_and_another_address_begins_anew(server, tmp_path, wait
     refused("5 failures in a row.* start the same command again", get, server, tmp_path)
     (part,) = tmp_path.glob("file.bin.*.part")
     assert 0 < part.stat().st_size <= 200_000
+    page.statuses = [(200, {"Content-Type": "text/html; charset=utf-8"})]  # of a network that asks for a login
+    refused("/file.bin: the answer is a web page.* it continues where", get, server, tmp_path)
     copies = [shutil.copytree(tmp_path, tmp_path.with_name(name)) for name in ("other", "whole", "spoiled")]
     get(server, tmp_path)
     assert is_whole(tmp_path) and page.requests[-1]["Range"].startswith("bytes=")

@@ -194,6 +194,11 @@ class Client:
         with self._open(url, {"Range": f"bytes={offset}-"} if offset else {}) as response:
             if response.status_code == _NOTHING_LEFT:
                 return
+            if response.headers.get("Content-Type", "").startswith("text/html"):
+                raise UserError(
+                    f"{url}: the answer is a web page, not the file: a network that asks for a login, or a proxy? Open "
+                    "the address in a browser, then start the same command again, it continues where it stopped"
+                )
             if offset and response.status_code != _PARTIAL:
                 print(f"{url}: starting from the first byte: the server does not support ranges", flush=True)
                 offset = 0
