@@ -122,9 +122,10 @@ def run_sharding(options: PreparationOptions, layout: Layout) -> None:
     def write(stage: Stage) -> StageResult:
         return sharding.shard_corpus(stage, dataset, paths, settings, make_task_pool(options, layout))
 
-    if run_stage(stage, "sharded", stage.folder, write):
+    if counts := run_stage(stage, "sharded", stage.folder, write):
         training = [stage.folder / name for name in stage.finished if name.startswith("training/")]
-        for warning in sharding.long_sentence_warnings(sharding.sample_sentences(training)):
+        without_ends = [*sharding.long_sentence_warnings(sharding.sample_sentences(training))]
+        for warning in without_ends or sharding.single_sentence_warnings(counts):
             print(f"warning: {warning}", file=sys.stderr, flush=True)
 
 

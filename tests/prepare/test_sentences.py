@@ -144,6 +144,12 @@ def test_text_without_sentence_ends_is_a_warning_while_sharding(tmp_path, capsys
     assert all("sentence ends" in warning and "--input_format=sentences" in warning for warning in warnings)
 
 
+@pytest.mark.parametrize("sentences,is_warned", [("The mill is old.", True), ("The mill is old. It stands.", False)])
+def test_documents_of_a_single_sentence_are_a_warning_while_sharding(tmp_path, capsys, sentences, is_warned):
+    preparation.shard(tmp_path, [f"{number} {sentences}" for number in range(5)], *SHARDS)
+    assert ("5 documents have 5 sentences: " in capsys.readouterr().err) == is_warned
+
+
 def test_a_splitter_has_no_effect_on_given_sentences(tmp_path, monkeypatch):
     path = tmp_path / "a.txt"
     path.write_text(as_text(GIVEN), encoding="utf-8")

@@ -228,3 +228,20 @@ def long_sentence_warnings(sentences: Sequence[str]) -> Iterator[str]:
             "ends were found (text without stops, or a script that has none): format it again from files with a "
             "sentence on each line and blank lines between documents, --dataset=custom --input_format=sentences"
         )
+
+
+# Abstracts have eight, books and encyclopedias more.
+_MIN_SENTENCES = 1.5
+
+
+def single_sentence_warnings(counts: Mapping[str, int]) -> Iterator[str]:
+    """A warning if most documents are single sentences, given the counts of `shard_corpus`."""
+    num_documents, num_sentences = counts["num_documents"], counts["num_sentences"]
+    if num_sentences < _MIN_SENTENCES * num_documents:
+        yield (
+            f"{num_documents:,} documents have {num_sentences:,} sentences: after a single one none comes next, so "
+            "that nearly all second passages will be random. If the source has the sentences of longer texts in its "
+            "lines or rows, as BookCorpus has, format them again from a file with a sentence on each line and blank "
+            "lines between texts, --dataset=custom --input_format=sentences; if its texts are so short, train with "
+            "--no_next_sentence"
+        )
