@@ -16,6 +16,11 @@ from bert_tf.base.errors import UserError, contrast
 _INVISIBLE = re.compile(r"[\0-\x1f\x7f-\x9f\xad\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ud800-\udfff\ufeff]")
 
 
+_MAX_DEPTH = 100
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+_KINDS |= {list: "a list", dict: "an object"}
+
+
 def read_object(text: str, where: str, remedy: str, *, is_strict: bool = False) -> dict[str, Any]:
     """Parses a text that is a JSON object.
 
@@ -29,6 +34,8 @@ def read_object(text: str, where: str, remedy: str, *, is_strict: bool = False) 
     parse = _finite if is_strict else float
     try:
         content = json.loads(text, object_pairs_hook=_unique_fields, parse_float=parse, parse_constant=parse)
+        if isinstance(content, dict) and _is_deep(content):  # what reads it may call itself for each level
+            raise ValueError(f"its lists and objects lie more than {_MAX_DEPTH} deep in each other")
     except UserError as error:
         raise UserError(f"{where}: {error}") from None
     except (ValueError, RecursionError) as error:
@@ -36,6 +43,28 @@ def read_object(text: str, where: str, remedy: str, *, is_strict: bool = False) 
     if not isinstance(content, dict):
         raise UserError(f"{where} holds no JSON object, but {str(content)[:40]!r}; {remedy}")
     return content
+
+
+def _is_deep(content: Any) -> bool:
+    """Whether lists and objects lie in each other more than `_MAX_DEPTH` deep."""
+    level = [content]
+    for _ in range(_MAX_DEPTH):
+        items = (item.values() if isinstance(item, dict) else item for item in level)
+        level = [part for parts in items for part in parts if isinstance(part, (dict, list))]
+    return bool(level)
+
+
+def checked_fields(content: Any, kinds: Mapping[str, type]) -> dict[str, Any]:
+    """The fields of these names and types, of an object that a program has written; a whole number is a float, too.
+
+    Raises: ValueError if one is missing or of another type.
+    """
+    for name, kind in kinds.items():
+        value = content.get(name) if isinstance(content, dict) else None
+        is_number = type(value) is int and kind is float
+        if not is_number and type(value) is not kind:
+            raise ValueError(f"names no {name}, or not as {_KINDS[kind]}")
+    return {name: content[name] for name in kinds}
 
 
 def _unique_fields(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:

@@ -273,11 +273,16 @@ def check_file(path: Path, remedy: str) -> None:
             raise UserError(f"{path} only stands for the file itself, which Git LFS has not fetched yet; {remedy}")
 
 
+def read_bytes(path: Path) -> bytes:
+    """A file's bytes. Raises: OSError, also for a pipe or a device, from which reading might never end."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "Is not a file", str(path))
+    return path.read_bytes()
+
+
 def read_text(path: Path, title: str) -> str:
     """A UTF-8 file's text. Raises: `UserError`, which begins with `title`, if it is not UTF-8 text; OSError."""
-    if path.exists() and not path.is_file():  # a pipe, from which reading might wait for ever
-        raise OSError(errno.EINVAL, "Is not a file", str(path))
-    encoded = path.read_bytes()
+    encoded = read_bytes(path)
     if kind := describe_non_text(encoded[:HEAD_BYTES], path.name):
         raise UserError(f"{title} is {kind}")
     return decode_utf8(encoded, title, "utf-8-sig")

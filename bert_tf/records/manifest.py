@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.fields import checked_fields
+from bert_tf.base.files import read_json_object
 
 MANIFEST_NAME = "manifest.json"
 _SAMPLE_BYTES = 1 << 16
@@ -76,8 +77,9 @@ class FileEntry:
     @classmethod
     def from_json(cls, content: Any) -> FileEntry:
         """Raises: ValueError if a field is missing or of a wrong type."""
-        fields = _checked_fields(content, {"file": str, "bytes": int})
-        fields |= _checked_fields({"sha256": "", **content}, {"sha256": str})
+        fields = checked_fields(content, {"file": str, "bytes": int})
+        fields |= checked_fields({"sha256": "", **content}, {"sha256": str})
+        _require_numbers(fields, ["bytes"])
         details = {name: value for name, value in content.items() if name not in fields}
         return cls(fields["file"], fields["bytes"], fields["sha256"], details)
 
@@ -135,10 +137,10 @@ class Header:
     def from_json(cls, content: Any) -> Header:
         """Raises: ValueError if a field is missing or of a wrong type."""
         kinds = {"stage": str, "dataset": str, "format_version": int, "arguments": dict, "inputs": list}
-        fields = _checked_fields(content, kinds)
+        fields = checked_fields(content, kinds)
         fields["inputs"] = tuple(map(FileEntry.from_json, fields["inputs"]))
         vocab = content.get("vocab")
-        fields["vocab"] = None if vocab is None else VocabEntry(**_checked_fields(vocab, {"size": int, "sha256": str}))
+        fields["vocab"] = None if vocab is None else VocabEntry(**checked_fields(vocab, {"size": int, "sha256": str}))
         return Header(**fields)
 
     def differences(self, current: Header, *, is_finished: bool) -> list[str]:
@@ -192,8 +194,8 @@ class Manifest(Header):
     def from_json(cls, content: Any) -> Manifest:
         """Raises: ValueError if a field, or something that other modules read, is missing or of a wrong type."""
         header = Header.from_json(content)
-        fields = _checked_fields(content, {"counts": dict, "shards": dict})
-        splits = _checked_fields(fields["shards"], dict.fromkeys(fields["shards"], list))
+        fields = checked_fields(content, {"counts": dict, "shards": dict})
+        splits = checked_fields(fields["shards"], dict.fromkeys(fields["shards"], list))
         shards = {split: list(map(FileEntry.from_json, entries)) for split, entries in splits.items()}
         manifest = cls(**vars(header), counts=fields["counts"], shards=shards)
         manifest._check()
@@ -208,17 +210,9 @@ class Manifest(Header):
         total_names, file_names = (names.split() for names in _REQUIRED.get(self.stage, ("", "")))
         _require_numbers({**self.arguments, **self.counts}, {*total_names, *self.counts})
         for entry in self.entries:
-            _checked_fields({"counts": {}, **entry.details}, {"counts": dict})
+            checked_fields({"counts": {}, **entry.details}, {"counts": dict})
             counts = {name for name in entry.counts if name.startswith("num_")}
             _require_numbers(entry.counts, {*file_names, *counts})
-
-
-def _checked_fields(content: Any, kinds: Mapping[str, type]) -> dict[str, Any]:
-    """The fields of these names and types. Raises: ValueError if one is missing or of another type."""
-    for name, kind in kinds.items():
-        if not isinstance(content, dict) or not isinstance(content.get(name), kind):
-            raise ValueError(f"names no {name}")
-    return {name: content[name] for name in kinds}
 
 
 def _require_numbers(content: Mapping[str, Any], names: Iterable[str]) -> None:
@@ -234,17 +228,14 @@ def read_manifest(path: Path, stage: str | None = None) -> Manifest | None:
 
     Raises: UserError where the file is not JSON, or not a manifest of the stage.
     """
+    remedy = "delete it with the files that it lists, and run the stage again; if it is not of bertPrep.py, move it"
+    if not path.exists():
+        return None
+    content = read_json_object(path, remedy)
     try:
-        manifest = Manifest.from_json(json.loads(path.read_bytes()))
+        manifest = Manifest.from_json(content)
         if stage not in (None, manifest.stage):
             raise ValueError(f"is that of {manifest.stage}, not of {stage}")
         return manifest
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror})") from None
-    except (ValueError, RecursionError) as error:
-        raise UserError(
-            f"{path} is damaged, or no manifest ({error}): delete it with the files that it lists, and run the stage "
-            "again; if it is not of bertPrep.py, move it"
-        ) from error
+    except ValueError as error:
+        raise UserError(f"{path} is damaged, or no manifest ({error}): {remedy}") from error

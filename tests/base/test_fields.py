@@ -21,6 +21,17 @@ def test_a_file_with_a_number_that_json_does_not_have_is_refused(tmp_path, value
     refused(f"^{file} is not valid JSON .{value} is not a JSON number", read_json_object, file, "")
 
 
+def test_lists_and_objects_lie_in_each_other_only_so_deep(tmp_path):
+    """What reads a value may call itself for each level: a traceback that names no file."""
+    file = tmp_path / "config.json"
+    for depth in (100, 101, 900, 100_000):
+        file.write_text('{"a": ' + (depth - 1) * "[" + (depth - 1) * "]" + "}")
+        if depth > 100:
+            refused(f"^{file} is not valid JSON .*; name another", read_json_object, file, "name another")
+        else:
+            read_json_object(file, "")
+
+
 @pytest.mark.parametrize(
     "one, other, shown",
     [

@@ -171,7 +171,7 @@ def test_damaged_and_unfinished_stages(work, capsys):
         stage.add(FileEntry("training/custom_training_0.txt", 1, ""))
     refused("manifest.json", run, work, "verify", "--repair")
     output = capsys.readouterr().out
-    assert "names no stage): delete it with the files" in output
+    assert "names no stage, or not as a text): delete it with the files" in output
     assert "so not verified" in output
 
 

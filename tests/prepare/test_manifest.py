@@ -138,17 +138,31 @@ HEAD = '{"stage": "sharding", "dataset": "a", "format_version": 2, "arguments": 
 @pytest.mark.parametrize(
     "name, content, message",
     [
-        ("manifest.json", "[]", "no manifest .names no stage.*delete it with the files"),
+        ("manifest.json", "[]", "holds no JSON object.*delete it with the files"),
+        ("manifest.json", "{}", "no manifest .names no stage.*delete it with the files"),
+        *(
+            (
+                "manifest.json",
+                HEAD + f', "shards": {{"training": [{{"file": "a", "bytes": {size}}}]}}}}',
+                "names no bytes",
+            )
+            for size in ("true", "-1", "9" * 400)
+        ),
+        ("manifest.json", HEAD + ', "stage": "x"}', "the field 'stage' occurs twice"),
         ("manifest.json", '{"stage": "sharding", "dataset": 5}', "names no dataset"),
         ("manifest.json", HEAD + ', "shards": {"training": 5}}', "names no training"),
         ("manifest.json", HEAD + ', "shards": {"training": [{"file": "a", "bytes": "1"}]}}', "names no bytes"),
         (".manifest.json.journal", "[]\n[]\n", "damaged .*delete it"),
         (".manifest.json.journal", "{}\n{}\n", "damaged .*delete it"),
         (".manifest.json.journal", "x\ny\n", "damaged .*delete it"),
+        (".manifest.json.journal", None, "cannot be read .Is not a file.*delete it"),
     ],
 )
 def test_what_is_no_manifest_or_journal_is_named(tmp_path, name, content, message):
-    (tmp_path / name).write_text(content)
+    if content is None:
+        os.mkfifo(tmp_path / name)
+    else:
+        (tmp_path / name).write_text(content)
     refused(f"{name}.*{message}", tmp_path)
 
 
@@ -185,6 +199,16 @@ def test_a_change_at_the_same_size_is_noticed(tmp_path):
         finish(run, tmp_path)
     with stage(tmp_path, inputs=[touched]) as again:
         assert again.is_done, "a finished stage may be copied with its input"
+
+
+def test_a_change_in_a_journal_is_noticed(tmp_path):
+    """Of a position in the text, say, at which the next start would go on."""
+    with pytest.raises(KeyboardInterrupt), stage(tmp_path) as run:
+        run.add_checkpoint({"bytes": 1000})
+        raise KeyboardInterrupt
+    journal = tmp_path / ".manifest.json.journal"
+    journal.write_text(journal.read_text().replace("1000", "1001"))
+    refused("a line does not match its checksum.*delete it", tmp_path)
 
 
 def test_another_programs_unfinished_repair_goes_on(tmp_path, monkeypatch):

@@ -17,12 +17,13 @@ import json
 import os
 import time
 import unicodedata
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Callable, NamedTuple
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import CHECKOUT, TEMPORARY_SUFFIX, atomic_file, sha256_of_file
+from bert_tf.base.files import CHECKOUT, TEMPORARY_SUFFIX, atomic_file, naming_unreadable, read_bytes, sha256_of_file
 from bert_tf.base.locks import FileLock, LockedError, is_locked
 from bert_tf.records.manifest import MANIFEST_NAME, FileEntry, Header, Manifest, VocabEntry, read_manifest
 from bert_tf.records.pairs import SUFFIXES as PAIR_SUFFIXES
@@ -36,7 +37,18 @@ _JOURNAL = ".journal"
 
 
 def _line(entry: Mapping[str, Any]) -> bytes:
-    return json.dumps(entry).encode() + b"\n"
+    """An entry as a line of the journal: the JSON's checksum in hexadecimal, then the JSON."""
+    content = json.dumps(entry).encode()
+    return b"%08x %s\n" % (zlib.crc32(content), content)
+
+
+def _entry(line: bytes) -> dict[str, Any]:
+    """What `_line` wrote. Raises: ValueError if it is not as it was written."""
+    checksum, _, content = line.partition(b" ")
+    if checksum != b"%08x" % zlib.crc32(content):
+        raise ValueError("a line does not match its checksum")
+    entry: dict[str, Any] = json.loads(content)
+    return entry
 
 
 @contextlib.contextmanager
@@ -93,32 +105,32 @@ def read_journal(path: Path) -> Journal | None:
 
     Raises: UserError where the journal is damaged.
     """
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except FileNotFoundError:
+    remedy = "delete it to begin this stage anew"
+    if not path.exists():
         return None
+    with naming_unreadable(path, remedy):
+        lines = read_bytes(path).split(b"\n")
     try:
-        # The last piece is empty, or a line cut short when the run was killed.
-        contents = list(map(json.loads, lines[:-1]))
-        if not contents:
-            return None
-        first, *steps = contents
-        finished: dict[str, FileEntry] = {}
-        damaged: set[str] = set()
-        checkpoint = None
-        for step in steps:
-            if "finished" in step:
-                entry = FileEntry.from_json(step["finished"])
-                finished[entry.file] = entry
-                damaged.discard(entry.file)
-            elif "damaged" in step:
-                damaged.add(step["damaged"])
-                finished.pop(step["damaged"], None)
-            else:
-                checkpoint = dict(step["checkpoint"])
-        return Journal(Header.from_json(first), first["time"], first["program"], steps, finished, damaged, checkpoint)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UserError(f"{path} is damaged ({error}): delete it to begin this stage anew") from error
+        contents = list(map(_entry, lines[:-1]))  # the last piece is empty, or a line cut short when the run was killed
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}): {remedy}") from None
+    if not contents:
+        return None
+    first, *steps = contents
+    finished: dict[str, FileEntry] = {}
+    damaged: set[str] = set()
+    checkpoint = None
+    for step in steps:
+        if "finished" in step:
+            entry = FileEntry.from_json(step["finished"])
+            finished[entry.file] = entry
+            damaged.discard(entry.file)
+        elif "damaged" in step:
+            damaged.add(step["damaged"])
+            finished.pop(step["damaged"], None)
+        else:
+            checkpoint = dict(step["checkpoint"])
+    return Journal(Header.from_json(first), first["time"], first["program"], steps, finished, damaged, checkpoint)
 
 
 def _begin_journal(manifest_path: Path, header: Header, steps: Iterable[Mapping[str, Any]]) -> None:
