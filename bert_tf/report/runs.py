@@ -63,12 +63,13 @@ class RunRecord:
     def setting(self, name: str, default: Any = None) -> Any:
         """A setting from config.json, or from the run's start events."""
         sections = (self.config.get("settings", {}), self.config.get("identity", {}), self.config)
-        sources = (*sections, *reversed(self.events["start"]))
+        sources = (source for source in (*sections, *reversed(self.events["start"])) if isinstance(source, Mapping))
         return next((source[name] for source in sources if source.get(name) is not None), default)
 
     def count(self, name: str) -> int:
         """A setting that is a count; 0 if there is none."""
-        return self.setting(name, 0)
+        value = self.setting(name)
+        return value if isinstance(value, int) and is_number(value) else 0
 
     @property
     def last_update(self) -> int:

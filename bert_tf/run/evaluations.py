@@ -12,6 +12,7 @@ import math
 from pathlib import Path
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.fields import checked_fields
 from bert_tf.base.files import read_json_object, write_text
 from bert_tf.run.run_folder import find_checkpoints
 
@@ -64,9 +65,10 @@ def read_evaluations(checkpoints: Path) -> Evaluations | None:
         return None
     stored = read_json_object(path, remedy)
     try:
-        stored["by_update"] = {int(update): float(value) for update, value in stored["by_update"].items()}
-        return Evaluations(**stored)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        fields = checked_fields(stored, {"score": str, "lower_is_better": bool, "data": str, "by_update": dict})
+        fields["by_update"] = {int(update): float(value) for update, value in fields["by_update"].items()}
+        return Evaluations(**fields)
+    except (OverflowError, TypeError, ValueError) as error:
         raise UserError(f"{path} is not as a run has written it ({error}); {remedy}") from None
 
 

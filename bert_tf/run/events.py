@@ -8,6 +8,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from bert_tf.base.fields import checked_fields
+
 Event = dict[str, Any]  # with at least `event`, `update` and `time_unix`
 
 METRICS = "metrics.jsonl"
@@ -15,6 +17,7 @@ METRICS = "metrics.jsonl"
 DONE, CONVERGED = "done", "early_stopping"
 # `last_event` looks for the newest line in this many bytes at the end of the file.
 _TAIL_BYTES = 1 << 20
+_END_OF_TIME = 1 << 36  # a time after the year 4000, in seconds since 1970, is none
 _NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 
 
@@ -60,15 +63,16 @@ def last_event(run_folder: str | Path) -> Event | None:
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a number, NaN and infinities included."""
-    return isinstance(value, (int, float))
+    """Whether it is a number, NaN and infinities included; an integer too large to be one of ours is none."""
+    return isinstance(value, float) or (isinstance(value, int) and abs(value) < 1 << 64)
 
 
 def _event(line: str) -> Event | None:
     try:
         event = json.loads(line)
-    except ValueError:
+        numbers = checked_fields(event, {"event": str, "update": int, "time_unix": float})
+    except (ValueError, RecursionError):
         return None
-    if not (isinstance(event, dict) and {"event", "update", "time_unix"} <= event.keys()):
+    if not (is_number(numbers["update"]) and abs(numbers["time_unix"]) < _END_OF_TIME):
         return None
     return {name: float(value) if value in _NOT_FINITE else value for name, value in event.items()}

@@ -92,7 +92,7 @@ def make_run(folder, events, **changes):
     """A run folder with these events; `changes` of its config.json."""
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps({**CONFIG, **changes}))
-    timed = ({"time_unix": 1.7e9 + event["update"], **event} for event in events)
+    timed = (event if "time_unix" in event else {"time_unix": 1.7e9 + event["update"], **event} for event in events)
     (folder / "metrics.jsonl").write_text("".join(json.dumps(event) + "\n" for event in timed))
     return folder
 
@@ -305,6 +305,29 @@ def test_a_line_cut_by_a_kill_is_left_out_and_a_name_that_is_no_text_shown(tmp_p
         file.write('{"event": "train", "update": 20, "total_lo')
     assert read_run(folder).events["train"] == whole
     page(folder)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        *({"update": update} for update in (None, "10", True, 10.5, 10**400, [])),
+        *({"time_unix": time} for time in (None, "now", {}, math.nan, 1e308, 10**400)),
+        *({"event": kind} for kind in (None, 1, [], {})),
+    ],
+    ids=repr,
+)
+def test_a_line_whose_fields_are_no_events_is_left_out(tmp_path, page, fields):
+    page(make_run(tmp_path / "run", [start(), train(10), {**train(20), "time_unix": 2e9, **fields}]))
+    assert read_run(tmp_path / "run").last_update == 10
+
+
+def test_settings_that_are_none(tmp_path, page):
+    """In a config.json that somebody has written, and in a line of another program."""
+    settings = {**SETTINGS, "warmup_steps": "20", "max_seq_length": []}
+    events = [start(total_updates="many", depth=[]), train(10, gradient_norm=10**400)]
+    run = make_run(tmp_path / "run", events, settings=settings, identity={}, data=5)
+    assert "10 of 10 updates" in page(run).text
+    assert "10 of 10 updates" in page(make_run(tmp_path / "other", events, settings=0)).text
 
 
 def test_text_is_escaped(tmp_path, page):

@@ -10,8 +10,9 @@ from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.initialise import find_weights
 from bert_tf.model.heads import PretrainingModel
 from bert_tf.run.checkpoint import PREFIX, CheckpointFolder, find_damage, load_weights, open_checkpoint, read_state
-from bert_tf.run.evaluations import Evaluations
+from bert_tf.run.evaluations import EVALUATIONS, Evaluations, read_evaluations
 from bert_tf.run.variables import save_tensors
+from tests.jobs import changed_json
 from tests.refusals import refused
 from tests.small_models import small_config
 
@@ -139,3 +140,13 @@ def test_another_models_checkpoint_is_refused_and_nothing_assigned(tmp_path, cha
     refused(words, load_weights, open_checkpoint(path / PREFIX), other.variables, other.config.vocab_size)
     for old, variable in zip(before, other.variables):
         np.testing.assert_array_equal(old, variable)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"lower_is_better": 0}, {"lower_is_better": "no"}, {"by_update": {"2": 10**400}}, {"by_update": []}]
+)
+def test_scores_that_a_run_has_not_written_are_refused(tmp_path, changes):
+    """Without the direction of the score another checkpoint would be the best."""
+    Evaluations("loss", True, "data", {2: 1.0, 4: 2.0}).write(tmp_path)
+    changed_json(tmp_path / EVALUATIONS, **changes)
+    refused(f"{EVALUATIONS} is not as a run has written it.*; remove it", read_evaluations, tmp_path)

@@ -33,7 +33,7 @@ from bert_tf.memory.plan import Workload, find_rank_memory, largest_micro_batch
 from bert_tf.model.kernels.requirements import OLDEST_CAPABILITY, may_have_kernels
 from bert_tf.records.manifest import MANIFEST_NAME, Manifest, read_manifest
 from bert_tf.records.token_file import SPLITS, TOKENS_SUFFIX, TokenFile, read_tokens
-from bert_tf.run.events import DONE, read_events
+from bert_tf.run.events import DONE, is_number, read_events
 from bert_tf.run.run_folder import CONFIG, describe_differences, read_config
 from bert_tf.settings.declaration import Setting
 from bert_tf.settings.programs import PRETRAINING
@@ -320,8 +320,8 @@ def _peak_rate(bert_model: str, batch: int) -> float:
 def _measured_rate(call: Budget, phase: Phase) -> float | None:
     """The last recorded sequences a second of a finished measurement; None if there are none."""
     events = read_events(call.run_folder(phase)) if call.end_reason(phase) == DONE else []
-    rates = [event["throughput_train"] for event in events if event["event"] == "train"]
-    return rates[-1] if rates else None
+    rates = [event.get("throughput_train", 0) for event in events if event["event"] == "train"] or [0]
+    return rates[-1] if is_number(rates[-1]) and 0 < rates[-1] < math.inf else None
 
 
 def _describe_text(call: Training, data: PreparedData) -> None:

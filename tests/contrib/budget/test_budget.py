@@ -180,6 +180,12 @@ def test_where_no_hours_fit_the_text_its_size_is_what_is_said(started, tmp_path)
     assert budget_of("0.1 mini") == 0
 
 
+@pytest.mark.parametrize("rate", ["NaN", 0, "100", None])
+def test_what_is_no_rate_measures_nothing(started, rate):
+    started.rate = rate
+    refused(r"run: the measurement's metrics.jsonl name no rate; delete its folders", budget_of, "1 mini")
+
+
 def test_a_measurement_that_was_stopped_begins_anew(started, monkeypatch):
     """Going on after update 13, it would measure little more than the compiler."""
     checkpoint = started.folder / "measurement/checkpoints/ckpt-00000013"
