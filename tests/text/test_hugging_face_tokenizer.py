@@ -186,6 +186,23 @@ def test_names_of_bert_s_own_class_in_other_models(tmp_path):
             assert open_stored(stored)[0].tokenize("the River") == ["the", "[UNK]"]
 
 
+def test_settings_that_are_lost_are_not_guessed(tmp_path):
+    """As in a copy of Hugging Face's cache whose links lead nowhere."""
+    stored = folder_with(tmp_path, "the river")
+    (tmp_path / "tokenizer_config.json").symlink_to("../../blobs/0123")
+    refused("tokenizer_config.json cannot be read .No such file", open_stored, stored)
+
+
+def test_a_tokenizer_json_whose_marker_has_no_id_is_refused(tmp_path):
+    """At which the library panics, with what is no `Exception`."""
+    pipeline = wordpiece_pipeline(ids_by_piece([*SPECIAL_TOKENS, "the"]), Casing(True, True))
+    stored = folder_with(tmp_path, "the", None, pipeline)
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    content["post_processor"]["pair"][0]["SpecialToken"]["id"] = "[CSL]"
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    refused("tokenizer.json is no tokenizer of Hugging Face's .*; fetch", open_stored, stored)
+
+
 def test_added_tokens_are_those_of_tokenizer_json_or_refused(tmp_path):
     pipeline = wordpiece_pipeline(ids_by_piece([*SPECIAL_TOKENS, "the", "x"]), Casing(True, True))
     pipeline.add_tokens([tokenizers.AddedToken("<user>", normalized=False)])
@@ -321,6 +338,7 @@ FOREIGN = {"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}
         (SETTINGS, {"tokenize_chinese_chars": 0}, "tokenize_chinese_chars=0: only true or false is supported"),
         (SETTINGS, {"never_split": ["a"]}, "never_split=.*a.*: only .* is supported"),
         (SETTINGS, {"do_lower_case": "no"}, "do_lower_case='no': only true or false is supported"),
+        (SETTINGS, {"strip_accents": {"content": True}}, "strip_accents=.*: only true or false is supported"),
         # transformers would begin texts with <s>, although there is a [CLS], too.
         (SETTINGS, {**SPECIAL_FIELDS, "cls_token": "<s>"}, "cls_token='<s>': only .*CLS.* is supported"),
         (MAP, {"cls_token": {"content": "<s>", "lstrip": False}}, "cls_token='<s>': only"),
