@@ -110,27 +110,31 @@ class RunFolder:
         for name, contents in {**companions, CONFIG: text}.items():
             write_text(self.path / name, contents)
 
-    def check(self, identity: Mapping[str, Any], sources: Mapping[str, str]) -> None:
+    def check(self, identity: Mapping[str, Any], sources: Mapping[str, str]) -> str:
         """Checks that this run is the one that the folder was created for.
 
         Args:
           sources: for each hash in `identity`, by its name, the files that it is made from; for the message.
 
+        Returns: the changes with which the run goes on, because it may; "" if there are none.
+
         Raises:
           UserError: the folder contains another run, or files that are not a run.
         """
         previous = read_config(self.path) if self._is_chief else None
-        if previous is None or self._continue_with_changes:
-            return
+        if previous is None:
+            return ""
         old, new, old_sources = dict(previous["identity"]), dict(identity), previous.get("sources", {})
         for name, files in sources.items():
             if old.get(name) != new.get(name):
                 old[name], new[name] = f"{old_sources.get(name)}, {old.get(name)}", f"{files}, {new.get(name)}"
-        if differences := describe_differences(old, new):
+        differences = describe_differences(old, new)
+        if differences and not self._continue_with_changes:
             raise UserError(
                 f"run folder {self.path} holds a run with other settings ({differences}); "
                 "continue anyway with --continue_with_changes, or choose another folder"
             )
+        return differences
 
 
 def locate_start(path: str | Path, run_folder: Path) -> str:

@@ -120,8 +120,7 @@ class Trainer:
           UserError: the folder holds another run, no checkpoint in it is sound, ranks differ, or the last save failed.
         """
         self._workers.require_same(self._training.identity)
-        self._folder.check(self._training.identity, self._training.sources)
-        self._begin()
+        self._begin(changes=self._folder.check(self._training.identity, self._training.sources))
         started = time.monotonic()
         self._run_updates()
         training_secs = time.monotonic() - started
@@ -132,8 +131,8 @@ class Trainer:
         self._renew_report()
         return not self._stopped_by
 
-    def _begin(self) -> None:
-        """Fills the state, binds the folder to this run, and opens the log."""
+    def _begin(self, changes: str) -> None:
+        """Fills the state, binds the folder to this run, and opens the log, with the `changes` since the last start."""
         config, training = self._config, self._training
         with self._workers.keep_alive():
             resumed_from = self._resume_or_initialise() if self._workers.is_chief else None
@@ -158,6 +157,8 @@ class Trainer:
             warmup_steps=training.warmup_steps,
             flops_per_sequence=training.flops_per_sequence,
         )
+        if changes and resumed_from:  # config.json has only the settings of the last start
+            self._telemetry.warning(f"going on with other settings than before ({changes})")
         self._telemetry.warning(*training.warnings)
 
     def _resume_or_initialise(self) -> Path | None:

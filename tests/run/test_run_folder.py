@@ -53,9 +53,9 @@ def test_other_settings_are_refused_with_the_difference(tmp_path):
     refused("other settings .seed: 1 there, 3 now.;.*--continue_with_changes", folder.check, {"seed": 3, "size": 2}, {})
     del folder  # and the lock
     folder = RunFolder(tmp_path, continue_with_changes=True)
-    folder.check({"seed": 3, "size": 2}, {})
+    assert folder.check({"seed": 3, "size": 2}, {}) == "seed: 1 there, 3 now"
     folder.write_config({"seed": 3, "size": 2}, {}, {})
-    folder.check({"seed": 3, "size": 2}, {})
+    assert folder.check({"seed": 3, "size": 2}, {}) == ""
 
 
 def test_a_start_beside_the_run_moves_with_it(tmp_path, monkeypatch):

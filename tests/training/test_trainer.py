@@ -198,6 +198,18 @@ def test_a_checkpoint_that_fails_is_a_warning_and_the_last_one_an_error(tmp_path
     assert stored(tmp_path) == {2: 2.0}
 
 
+def test_a_run_that_goes_on_with_changes_records_them(tmp_path, count, monkeypatch):
+    """As config.json has only the settings of the last start; a run without a checkpoint only begins."""
+    monkeypatch.setattr(RunFolder, "check", lambda *_: "seed: 1 there, 3 now")
+    for resumed_from, warnings in (
+        (None, []),
+        (tmp_path, ["going on with other settings than before (seed: 1 there, 3 now)"]),
+    ):
+        monkeypatch.setattr(Trainer, "_resume_or_initialise", lambda _, found=resumed_from: found)
+        assert count(tmp_path, 2)
+        assert [event["message"] for event in events(tmp_path, "warning")] == warnings
+
+
 def test_what_is_being_written_is_finished_when_an_update_fails(tmp_path, monkeypatch, count):
     def fails(counter, *arguments, **options):
         if counter.updates_applied == 3:
