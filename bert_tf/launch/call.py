@@ -184,15 +184,15 @@ class Recipe(NamedTuple):
         return self.make(Positionals(self.arguments, texts), environment).launch()
 
 
-def find_checkpoint(path: str, title: str) -> Path:
+def find_checkpoint(path: str, title: str, otherwise: str = "") -> Path:
     """The path of a checkpoint's folder or prefix, searched from the working folder, then from the checkout.
 
-    Raises `MissingError`, whose message begins with `title`, if it is in neither.
+    Raises `MissingError`, whose message begins with `title` and ends with `otherwise`, if it is in neither.
     """
     for base in (Path.cwd(), CHECKOUT):
         if (base / path).is_dir() or Path(f"{base / path}.index").is_file():
             return base / path
-    raise MissingError(f"{title}: there is no checkpoint; name {_CHECKPOINTS}; to fine-tune random weights: 'none'")
+    raise MissingError(f"{title}: there is no checkpoint; name {_CHECKPOINTS}{otherwise}")
 
 
 def config_file(checkpoint: Path) -> Path:

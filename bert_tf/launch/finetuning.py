@@ -99,7 +99,9 @@ class Finetuning(Call):
         name = self.positionals.name_of("init_checkpoint")
         if not (self.trains and self.positionals[name] == "none"):
             checkpoint = find_checkpoint(
-                self.positionals[name], f"{self.positionals.title(name)} is {self.positionals[name]!r}"
+                self.positionals[name],
+                f"{self.positionals.title(name)} is {self.positionals[name]!r}",
+                "; to fine-tune random weights: 'none'" if self.trains else "",
             )
             check_model(checkpoint, self.positionals)
             return {"init_checkpoint": checkpoint}, {}

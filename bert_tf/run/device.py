@@ -23,12 +23,12 @@ def has_fast_bf16(facts: Mapping[str, str] | None = None) -> bool:
 
 
 def slow_fp16(precision: str, facts: Mapping[str, str] | None = None) -> str:
-    """What to say about fp16 on an x86 processor without AVX512-FP16, for which TensorFlow has no fast matmul; or ""."""
+    """A warning about fp16 on x86 without AVX512-FP16, where TensorFlow has no fast matmul in it; else ""."""
     flags = (processor_facts() if facts is None else facts).get("flags", "").split()
     if precision != "fp16" or not flags or "avx512_fp16" in flags or tf.config.list_physical_devices("GPU"):
         return ""
     faster = "fp32 or bf16" if "avx512f" in flags else "fp32"
-    return f"--precision=fp16: on this processor matmuls in fp16 take some hundred times as long as in fp32; use {faster}"
+    return f"--precision=fp16: matmuls in fp16 take this processor some hundred times as long as in fp32; use {faster}"
 
 
 def prepare_device(precision: str, scope: str) -> None:
