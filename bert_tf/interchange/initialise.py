@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from bert_tf.base.errors import UserError, contrast
@@ -21,7 +21,7 @@ from bert_tf.run.variables import check_encoder, enumerate_names, load_weights, 
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.hugging_face import TOKENIZER, HuggingFaceTokenizer, tokenize_alike
 from bert_tf.text.tokenizer import CasingFlags, StoredTokenizer, open_stored, open_vocab_file, original_vocabulary
-from bert_tf.text.vocabulary import SETTINGS, VOCABULARY, Tokenizer, check_vocabulary_size, load_pieces
+from bert_tf.text.vocabulary import MAX_PADDING, SETTINGS, VOCABULARY, Tokenizer, check_vocabulary_size, load_pieces
 
 _INDEX = ".index"
 _NO_MODEL = (
@@ -84,11 +84,13 @@ def _prefix_at(path: Path) -> Path:
     if not prefixes:
         is_in_model = path.is_file() and hugging_face.is_folder(path.parent)
         raise UserError(f"is a file of a model; name its folder, {path.parent}" if is_in_model else _no_model(path))
-    names = list(map(str, prefixes))
-    names = [name for name in names if name.startswith(str(path))] or names
-    raise UserError(
-        f"is no checkpoint's name, which is that of its files up to '{_INDEX}'; name {' or '.join(names[:3])}"
-    )
+    named = [prefix for prefix in prefixes if str(prefix).startswith(str(path))] or prefixes
+    raise UserError(f"is no checkpoint's name, which is that of its files up to '{_INDEX}'; name {_last_three(named)}")
+
+
+def _last_three(paths: Iterable[Path]) -> str:
+    """The paths with the largest numbers, for a message: of checkpoint-500, checkpoint-1000 and so on the newest."""
+    return " or ".join(map(str, sorted(paths, key=lambda path: (len(path.name), path))[-3:]))
 
 
 def _no_model(path: Path) -> str:
@@ -101,9 +103,9 @@ def _no_model(path: Path) -> str:
     if snapshots := sorted(path.glob(f"snapshots/*/{hugging_face.CONFIG}")):
         names = " or ".join(str(file.parent) for file in snapshots)
         return f"is the cache of a model of Hugging Face's hub; name {names}"
-    if inside := [file.parent for file in path.glob(f"*/{hugging_face.CONFIG}") if hugging_face.is_folder(file.parent)]:
-        inside.sort(key=lambda folder: (len(folder.name), folder))  # as checkpoint-500, checkpoint-1000 of a Trainer
-        return f"no model is in that folder itself; name one in it: {' or '.join(map(str, inside[-3:]))}"
+    inside = {file.parent for pattern in (f"*/{hugging_face.CONFIG}", f"*/*{_INDEX}") for file in path.glob(pattern)}
+    if models := [folder for folder in inside if hugging_face.is_folder(folder) or any(folder.glob(f"*{_INDEX}"))]:
+        return f"no model is in that folder itself; name one in it: {_last_three(models)}"
     if not path.exists() and _HUB_NAME.fullmatch(str(path)):
         fetch = f"must be fetched first (huggingface-cli download {path} --local-dir FOLDER)"
         return f"there is no such folder; a model of Hugging Face's hub {fetch}; then name that folder"
@@ -184,7 +186,14 @@ def choose_tokenizer(
     tokenizer, assumed = open_vocab_file(path, flags, bool(weights and weights.tokenizer.is_hugging_face))
     is_beside_weights = weights is not None and path.parent.resolve() == weights.tokenizer.folder.resolve()
     check_vocabulary_size(tokenizer.vocab_size, config.vocab_size, path, is_beside_weights)
-    warning = "" if weights is None or is_beside_weights else _compare_with_stored(tokenizer, path, weights.tokenizer)
+    warning = ""
+    if config.vocab_size - tokenizer.vocab_size > MAX_PADDING:
+        warning = (
+            f"warning: {path} has {tokenizer.vocab_size:,} tokens, the model's word table {config.vocab_size:,} rows: "
+            "unless its authors reserved the others, the file is not whole; fetch it again"
+        )
+    elif weights is not None and not is_beside_weights:
+        warning = _compare_with_stored(tokenizer, path, weights.tokenizer)
     return tokenizer, "\n".join(filter(None, (assumed, warning)))
 
 

@@ -28,7 +28,7 @@ VOCABULARY, SENTENCEPIECE_MODEL, SETTINGS = "vocab.txt", "vocab.model", "tokeniz
 # A vocabulary made from normalised text may still have this share of pieces that are not normalised.
 _MAX_UNREACHABLE = 0.01
 # Word tables are padded by at most this many rows, to a multiple of 128.
-_MAX_PADDING = 127
+MAX_PADDING = 127
 # Ordinary text has less than a hundredth of unknown tokens, even where another script is quoted.
 _MANY_UNKNOWN = 0.05
 _FEW_UNKNOWN = 2  # so many may be in a single ordinary sentence
@@ -233,7 +233,7 @@ def check_vocabulary_size(num_pieces: int, num_rows: int, source: str | Path, is
     Rows without a token are never looked up. Publishers pad tables or reserve rows; but if the vocabulary does not come
     with the model (`is_models_own`), many such rows mean that it is another model's.
     """
-    most_padding = num_rows if is_models_own else _MAX_PADDING
+    most_padding = num_rows if is_models_own else MAX_PADDING
     if not 0 <= num_rows - num_pieces <= most_padding:
         raise UserError(
             f"{source} has {num_pieces} pieces, but the model's configuration says vocab_size={num_rows}; use the "

@@ -217,6 +217,8 @@ def test_what_is_no_model_is_named(google, tmp_path):
         refused(f"^--init_checkpoint={path}: no model is there; .* unpack an", find_weights, path)
     for name in ("model.safetensors", "config.json"):
         refused(f"is a file of a model; name its folder, {HUGGING_FACE}$", find_weights, HUGGING_FACE / name)
+    unpacked = shutil.copytree(google, tmp_path / "zip/uncased")
+    refused(f"no model is in that folder itself; name one in it: {unpacked}$", find_weights, unpacked.parent)
     for name in ("best", "model.ckpt-1000000"):
         shutil.copy(google / "bert_model.ckpt.index", tmp_path / f"{name}.index")
     best, large = tmp_path / "best", tmp_path / "model.ckpt-1000000"
@@ -227,6 +229,10 @@ def test_what_is_no_model_is_named(google, tmp_path):
         ("model.ckpt-7", f"{best} or {large}"),
     ):
         refused(f"is no checkpoint's name.*; name {prefixes}$", find_weights, tmp_path / named)
+    for step in (8, 9, 10):
+        shutil.copy(google / "bert_model.ckpt.index", tmp_path / f"model.ckpt-{step}.index")
+    newest = [str(tmp_path / f"model.ckpt-{step}") for step in (9, 10, 1000000)]
+    refused(f"; name {' or '.join(newest)}$", find_weights, tmp_path)
     (tmp_path / "checkpoints").mkdir()
     refused("no checkpoint has been saved", find_weights, tmp_path)
 
@@ -319,7 +325,9 @@ def test_rows_of_the_word_table_without_a_piece(tmp_path):
     for vocab_file, rows, fits in ((None, 1000, True), (other, 1000, False), (other, 64, True), (None, 5, False)):
         arguments = (vocab_file, CasingFlags(), dataclasses.replace(weights.config, vocab_size=rows), weights)
         if fits:
-            assert choose_tokenizer(*arguments)[0].vocab_size == 6
+            tokenizer, said = choose_tokenizer(*arguments)
+            assert tokenizer.vocab_size == 6
+            assert ("has 6 tokens, the model's word table 1,000 rows" in said) == (rows == 1000), "it may be cut"
         else:
             message = f"has 6 pieces, but the model's configuration says vocab_size={rows}"
             refused(message, choose_tokenizer, *arguments)
