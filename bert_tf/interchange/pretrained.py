@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ class Pretrained(NamedTuple):
     encoder: BertEncoder
     tokenizer: Tokenizer
 
-    def features(self, texts: Sequence[str], max_seq_length: int) -> dict[str, np.ndarray]:
+    def features(self, texts: Iterable[str], max_seq_length: int) -> dict[str, np.ndarray]:
         """The encoder's input: ``[CLS] text [SEP]`` for each text, truncated or padded to `max_seq_length`.
 
         Returns: input_ids, input_mask, segment_ids, each int32 [texts, max_seq_length].
@@ -35,7 +35,7 @@ class Pretrained(NamedTuple):
         """
         if isinstance(texts, str):
             raise TypeError(f"texts={texts!r:.40}: must be a list of strings, even for one text")
-        limit = self.encoder.config.max_position_embeddings
+        texts, limit = list(texts), self.encoder.config.max_position_embeddings
         if max_seq_length not in range(3, limit + 1):
             raise ValueError(f"max_seq_length={max_seq_length!r}: must be from 3 ([CLS], a token, [SEP]) to {limit}")
         vocab = self.tokenizer.vocab

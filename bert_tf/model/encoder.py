@@ -212,7 +212,10 @@ def _check_features(features: Features, num_positions: int) -> None:
             f"{sorted(names) or type(features).__name__}; in Hugging Face's models the last two are called "
             "attention_mask and token_type_ids"
         )
-    length = features["input_ids"].shape[1]
+    shape = tf.TensorShape(getattr(features["input_ids"], "shape", ()))
+    if shape.rank not in (2, None):
+        raise ValueError(f"input_ids of shape {shape}: must be an array [B, S], also for a single text")
+    length = shape[1]
     if length is not None and length > num_positions:
         raise ValueError(f"rows of {length} tokens, but the model has {num_positions} positions; shorten the text")
 

@@ -425,6 +425,18 @@ def test_arguments_that_are_no_texts_are_named(encoder, texts, length, error, me
         bert_tf.from_pretrained(encoder).features(texts, length)
 
 
+def test_texts_and_rows_in_other_containers(encoder):
+    bert = bert_tf.from_pretrained(encoder)
+    features = bert.features((text for text in ("the cat", "a dog")), 8)
+    assert features["input_ids"].shape == (2, 8)
+    for rows in (
+        {name: row[0] for name, row in features.items()},
+        {name: row.tolist() for name, row in features.items()},
+    ):
+        with pytest.raises(ValueError, match="input_ids of shape .*: must be an array .B, S., also for a single text"):
+            bert.encoder(rows)
+
+
 def test_what_from_pretrained_cannot_give_is_named(encoder, tmp_path):
     with pytest.raises(AttributeError, match="nothing"):
         _ = bert_tf.nothing
