@@ -146,6 +146,16 @@ def test_a_task_file_with_values_of_another_kind(data, tmp_path):
     assert adapt_for_prediction(find_task("CoLA"), find_weights(weights.folder))[1] == ""
 
 
+def test_the_columns_that_were_trained_on_are_refused_in_another_order(data, tmp_path):
+    """The second text in place of the first would be predicted in silence; columns of other names may mean the same."""
+    weights = find_weights(save_untrained(tmp_path / "run", data, find_task("CoLA")))
+    (weights.folder / MANIFEST).unlink()
+    (weights.folder / "task.json").write_text('{"labels": ["0", "1"], "text_columns": ["question", "answer"]}')
+    adapt_for_prediction(custom_task("query,reply", None, False), find_weights(weights.folder))
+    turned = custom_task("answer,question", None, False)
+    refused("text columns question, answer, not on answer, question; .*order$", adapt_for_prediction, turned, weights)
+
+
 def test_weights_of_another_task_with_the_same_labels_are_told(data, tmp_path):
     folder = write_classifier(tmp_path / "model", data, ("0", "1"), finetuning_task="mrpc")
     for task, said in (

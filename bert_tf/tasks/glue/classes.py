@@ -59,10 +59,11 @@ def adapt_for_prediction(task: TextTask, weights: Weights) -> tuple[TextTask, st
         labels = ", ".join(task.labels) or ("numbers" if task.is_regression else "labels")
         fault = f"{weights.folder} was fine-tuned for {trained}, not for {task.name} ({labels})"
         raise UserError(f"{fault}; {_remedy(task, trained)}")
-    if trained and trained.text_columns and len(trained.text_columns) != len(task.text_columns):
-        trained_columns, columns = map(", ".join, (trained.text_columns, task.text_columns))
-        fault = f"{weights.folder} was fine-tuned on the text columns {trained_columns}, not on {columns}"
-        raise UserError(f"{fault}; name as many with --text_columns")
+    columns, trained_columns = task.text_columns, tuple(trained.text_columns if trained else ())
+    is_other_order = columns != trained_columns and sorted(columns) == sorted(trained_columns)
+    if trained_columns and (len(columns) != len(trained_columns) or is_other_order):
+        fault = f"was fine-tuned on the text columns {', '.join(trained_columns)}, not on {', '.join(columns)}"
+        raise UserError(f"{weights.folder} {fault}; name as many with --text_columns, and the same in that order")
     assert adapted
     notes = (_warn_of_other_task(task, trained), _note_assumption(adapted, weights, trained))
     return adapted, "\n".join(filter(None, notes))
