@@ -78,7 +78,18 @@ def handling_signals(numbers: Iterable[int], handle: Callable[[int], object]) ->
 
 @contextlib.contextmanager
 def noted_stop_signals() -> Iterator[list[int]]:
-    """A context in which stop signals are only collected, so that the running update can finish and be saved."""
+    """A context in which stop signals are only collected, so that the running update can finish and be saved.
+
+    So is the first SIGINT (Ctrl-C); a second one is a KeyboardInterrupt, for users who do not want to wait.
+    """
     received: list[int] = []
-    with handling_signals(STOP_SIGNALS, received.append):
+
+    def note(number: int) -> None:
+        received.append(number)
+        if number == signal.SIGINT:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            with dropping_unwritable(sys.stderr):
+                print("SIGINT: the running update is finished and saved; a second one ends at once", file=sys.stderr)
+
+    with handling_signals((*STOP_SIGNALS, signal.SIGINT), note):
         yield received
