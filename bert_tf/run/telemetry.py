@@ -7,6 +7,7 @@ stop the training: the weights are worth more than the log.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import sys
@@ -17,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from bert_tf.base.errors import UserError, first_line
-from bert_tf.base.files import write_text
+from bert_tf.base.files import read_json_object, write_text
 from bert_tf.base.machine.hardware import memory_peak_mib
 from bert_tf.base.progress import print_beside_bars
 from bert_tf.base.tensorflow import tf
-from bert_tf.run.events import DONE, METRICS, append_line, strict
+from bert_tf.run.events import CONVERGED, DONE, METRICS, append_line, read_events, strict
 from bert_tf.run.sinks import Console, DLLogger, TensorBoard
 
 # NVIDIA's names for the metrics of an update -> ours.
@@ -185,7 +186,7 @@ class Telemetry:
         self.close()
         self._record("end", record)
         summary = self.run_folder / "training_summary.txt"
-        if self._last_train or not summary.exists():  # keeps that of a finished run that is started again
+        if self._last_train or not self._is_of_end(summary):
             self.write(summary.name, self._write_summary, summary, record)
         final = {"throughput_train": average, "total_loss": self._last_train.get("total_loss"), **self._last_evaluation}
         self._log([], {name: value for name, value in final.items() if value is not None})
@@ -198,14 +199,24 @@ class Telemetry:
         if average is not None:
             self.note(f"Throughput Average (sequences/sec) = {average:0.2f}")
 
+    def _is_of_end(self, summary: Path) -> bool:
+        """Whether a summary is that of the run's end, which stays if the finished run is started again."""
+        with contextlib.suppress(UserError):
+            earlier = read_json_object(summary, "")
+            return earlier.get("update") == self._last_update and earlier.get("reason") in (DONE, CONVERGED)
+        return False
+
     def _write_summary(self, path: Path, record: dict[str, Any]) -> None:
         # NVIDIA's and Google's TF2 code leaves a JSON file with this name and the first two keys
         # for tools that collect results.
+        # A start that only ends a run, killed or stopped behind its last update, has trained nothing itself.
+        recorded = (event for event in reversed(read_events(self.run_folder)) if event["event"] == "train")
+        last_train = self._last_train or next(recorded, {})
         summary = {
             "total_training_steps": record["update"],
-            "train_loss": self._last_train.get("total_loss"),
+            "train_loss": last_train.get("total_loss"),
             **record,
-            "last_train_metrics": self._last_train,
+            "last_train_metrics": last_train,
             "eval_metrics": self._last_evaluation,
         }
         write_text(path, json.dumps(strict(summary), indent=4) + "\n")

@@ -101,6 +101,26 @@ def test_metrics_file_holds_every_event_with_its_numbers(tmp_path):
     assert end["throughput_train"] == pytest.approx(100.0)  # the first report is compilation
 
 
+def test_the_summary_is_that_of_the_end_also_if_the_last_start_has_only_evaluated(tmp_path):
+    """The one before it was killed behind its last update, after an earlier one had been stopped by a signal."""
+
+    def summary():
+        return json.loads((tmp_path / "training_summary.txt").read_text())
+
+    logs = start(tmp_path)
+    logs.train(10, **{**TRAIN, "total_loss": 10.5})
+    logs.end("signal")
+    assert summary()["reason"] == "signal" and summary()["train_loss"] == 10.5
+    start(tmp_path, update=10).train(20, **TRAIN)
+    for loss in 6.0, 7.0:  # a run that has ended keeps its summary
+        logs = start(tmp_path, update=20)
+        logs.evaluation(20, loss=loss)
+        logs.end()
+        ended = summary()
+        assert (ended["reason"], ended["total_training_steps"], ended["train_loss"]) == ("done", 20, 9.5)
+        assert ended["last_train_metrics"]["mlm_loss"] == 8.8 and ended["eval_metrics"] == {"loss": 6.0}
+
+
 def test_lines_stay_strict_json_when_numbers_are_not_finite(tmp_path):
     logs = start(tmp_path, dllog_path=tmp_path / "dllog.json")
     logs.train(1, total_loss=math.nan, gradient_norm=math.inf, loss_scaler=-math.inf, throughput_train=1.0)
