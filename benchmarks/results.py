@@ -133,6 +133,8 @@ def result_file(folder: Path, name: str, label: str) -> Path:
 
 
 def write(file: Path, result: Mapping[str, Any]) -> None:
+    # JSON has no number for the spread of a single seed, or the loss of a trial that diverged: such a one is a text.
+    result = json.loads(json.dumps(result), parse_constant=str)
     write_text(file, json.dumps(result, indent=1) + "\n")
     name = file.name.split(".")[0]
     text = page(name, read_all(file.parent)[name])

@@ -136,6 +136,15 @@ def test_variants_take_turns_in_processes_and_here(tmp_path):
     assert set(os.sched_getaffinity(0)) == set(own.available), "of this process, as before"
 
 
+def test_a_number_that_json_has_not_is_a_text(tmp_path):
+    made = bench(tmp_path)
+    made.table("x", ["loss", "spread"], [[1.5, math.nan], [math.inf, 0.25]])
+    made.save()
+    (result,) = results.read_all(tmp_path)["x"]
+    assert result["parts"][0]["rows"] == [[1.5, "NaN"], ["Infinity", 0.25]]
+    assert "| 1.5 | NaN |" in (tmp_path / "x.md").read_text()
+
+
 def test_files_that_are_others_missing_or_too_many_after_a_kill_are_named():
     undisturbed = {"ckpt-28": b"a", "ckpt-36": b"b", "eval_results.txt": b"loss"}
     assert killing.differences(undisturbed, undisturbed) == []
