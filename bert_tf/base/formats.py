@@ -32,6 +32,11 @@ _MAX_ZEROS = 1 / 8  # share of zero bytes in a text; it is half in Latin letters
 _FEW_ZEROS = 8  # so many, all at even or all at odd positions, are of UTF-16, too: of the spaces in other scripts
 
 
+def is_of_other_format(head: bytes) -> bool:
+    """Whether a file that begins with `head` is packed, a document or a table, so that no encoding makes text of it."""
+    return head.startswith(tuple(_BEGINNINGS)) or head.startswith(_TAR, _TAR_START)
+
+
 def describe_non_text(head: bytes, name: str) -> str | None:
     """What a file that begins with `head` is, and the command that makes UTF-8 text of it; None if it may be such text.
 

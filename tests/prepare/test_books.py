@@ -130,7 +130,8 @@ WITHOUT_NULS = r"tr -d '\\0' <FILE >OUT takes stray ones out"
         ("Ελλάδα και νησιά, 12 Μαΐου 2020. Το νερό.".encode("utf-16-le"), (), AS_UTF_16),
         ("हिन्दी एक भाषा है. यह 1 है और 2 है.".encode("utf-16-be"), (), AS_UTF_16.replace("LE", "BE")),
         (tar_of(b"It is text."), (), "a tar archive, not UTF-8 text; convert it: tar -xf a.txt"),
-        (b"7z\xbc\xaf\x27\x1c\0\4", (), "a 7z archive, not UTF-8 text; convert it: 7z x a.txt"),
+        (b"7z\xbc\xaf\x27\x1c\0\4", (), "a 7z archive, not UTF-8 text; convert it: 7z x a.txt; or take it out[^,]*$"),
+        (rb"{\rtf1 Text.\par}", ("latin-1",), "a document in Rich Text Format, not UTF-8 text; .*out of the input$"),
     ],
 )
 def test_what_is_no_text_in_a_known_encoding_is_refused(tmp_path, content, encoding, message):

@@ -24,7 +24,7 @@ from typing import Any, BinaryIO
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file, check_folder, naming_unreadable
-from bert_tf.base.formats import HEAD_BYTES, describe_non_text
+from bert_tf.base.formats import HEAD_BYTES, describe_non_text, is_of_other_format
 from bert_tf.base.progress import Progress, print_beside_bars
 from bert_tf.settings.preparation import PreparationOptions, command
 
@@ -211,6 +211,9 @@ def find_encoding(path: Path, fallback: str | None, errors: str) -> str:
         head = file.read(_HEAD_BYTES)
     marked = marked_encoding(head)
     other_kind = None if marked else describe_non_text(head[:HEAD_BYTES], path.name)
+    remedy = "or take it out of the input"
+    if other_kind and is_of_other_format(head):
+        raise UserError(f"{path}: {other_kind}; {remedy}")
     if not marked and b"\0" in head:
         other_kind = other_kind or f"a binary file, not text (a NUL at byte {head.index(0)}; {_WITHOUT_NULS})"
     encoding = marked or "utf-8"
@@ -222,7 +225,7 @@ def find_encoding(path: Path, fallback: str | None, errors: str) -> str:
     if errors == "replace" and not other_kind:
         return "utf-8-sig"
     others = f" and not {fallback} either" if fallback else ""
-    remedy = "or take it out of the input, or name its encoding (such as gb18030, cp1252) with --fallback_encoding"
+    remedy += ", or name its encoding (such as gb18030, cp1252) with --fallback_encoding"
     if other_kind:
         raise UserError(f"{path}: {other_kind}; {remedy}")
     raise UserError(
