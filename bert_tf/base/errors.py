@@ -92,7 +92,9 @@ def require_modules(*names: str) -> None:
 
 
 # Errors that a mistyped path can cause.
-_PATH_ERRORS = {getattr(errno, name) for name in "EACCES EEXIST EISDIR ELOOP ENAMETOOLONG ENOTDIR EPERM EROFS".split()}
+_PATH_ERRORS = {
+    getattr(errno, name) for name in "EACCES EEXIST EISDIR ELOOP ENAMETOOLONG ENOTDIR ENXIO EPERM EROFS".split()
+}
 # The errors of a full disk, of an exceeded quota, and of a file that is too large.
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

@@ -7,10 +7,12 @@ import errno
 import functools
 import glob
 import hashlib
+import io
 import itertools
 import os
 import re
 import shutil
+import stat
 import sys
 import tempfile
 import uuid
@@ -252,7 +254,7 @@ def decoded_lines(path: Path) -> Iterator[tuple[int, str]]:
     Raises:
       UserError: the file cannot be read, or is not UTF-8; the message then says what it is, or names the line.
     """
-    with naming_unreadable(path), open(path, "rb") as file:
+    with naming_unreadable(path), open_file(path) as file:
         if kind := describe_non_text(file.peek(HEAD_BYTES)[:HEAD_BYTES], path.name):
             raise UserError(f"{path} is {kind}")
         first = file.readline()
@@ -273,11 +275,20 @@ def check_file(path: Path, remedy: str) -> None:
             raise UserError(f"{path} only stands for the file itself, which Git LFS has not fetched yet; {remedy}")
 
 
+def open_file(path: Path) -> io.BufferedReader:
+    """Opens a file for reading. Raises: OSError, also for a pipe or a device, from which reading might never end."""
+    # To open a pipe without a writer would wait for one.
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.ENXIO, "Is not a file", str(path))
+    return file
+
+
 def read_bytes(path: Path) -> bytes:
-    """A file's bytes. Raises: OSError, also for a pipe or a device, from which reading might never end."""
-    if path.exists() and not path.is_file():
-        raise OSError(errno.EINVAL, "Is not a file", str(path))
-    return path.read_bytes()
+    """A file's bytes. Raises: OSError as `open_file` does."""
+    with open_file(path) as file:
+        return file.read()
 
 
 def read_text(path: Path, title: str) -> str:
@@ -303,7 +314,7 @@ def read_json_object(path: Path, remedy: str) -> dict[str, Any]:
 def sha256_of_file(path: Path) -> str:
     """In hexadecimal. Raises: OSError."""
     digest = hashlib.sha256()
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         while block := file.read(_BLOCK_BYTES):
             digest.update(block)
     return digest.hexdigest()

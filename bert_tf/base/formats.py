@@ -42,6 +42,8 @@ def describe_non_text(head: bytes, name: str) -> str | None:
 
     A few zero bytes are allowed, because NUL is a character of UTF-8.
     """
+    if head and not head.strip(b"\0"):
+        return "full of zero bytes, as after a power failure or a download cut short; fetch or make it again"
     kind = next((kind for beginning, kind in _BEGINNINGS.items() if head.startswith(beginning)), None)
     if not kind and _ISO_2022 in head:
         kind = "ISO-2022", "iconv -f ISO-2022-JP -t UTF-8 {} > OUT"

@@ -13,7 +13,7 @@ from typing import Any
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.fields import checked_fields
-from bert_tf.base.files import read_json_object
+from bert_tf.base.files import open_file, read_json_object
 
 MANIFEST_NAME = "manifest.json"
 _SAMPLE_BYTES = 1 << 16
@@ -98,7 +98,7 @@ def describe_input(path: Path, base: Path, sha256: str = "") -> FileEntry:
 def sample_sha256(path: Path, num_bytes: int) -> str:
     """The sha256 of three samples of `num_bytes` each: a file's beginning, middle and end."""
     size, digest = path.stat().st_size, hashlib.sha256()
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         for offset in sorted({0, max(0, size // 2), max(0, size - num_bytes)}):
             file.seek(offset)
             digest.update(file.read(num_bytes))

@@ -112,9 +112,9 @@ def decode_pairs(rows: bytes) -> Pairs:
 def open_pairs(tokens: TokenFile, settings: PairSettings) -> PairFile | None:
     """The pairs beside a token file that have the length and kind of `settings`; their other settings may differ.
 
-    None if there are none, or if they are incomplete, of another kind or for another token file.
+    None if there are none, or if they cannot be read, are incomplete, of another kind or for another token file.
     """
-    with contextlib.suppress(FileNotFoundError, ValueError):
+    with contextlib.suppress(OSError, ValueError):
         pairs = PairFile(pairs_path(tokens.path, settings))
         if pairs.token_checksum == tokens.checksum and pairs.settings.suffix == settings.suffix:
             return pairs

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import naming_unreadable
+from bert_tf.base.files import naming_unreadable, open_file
 
 
 class RawFile:
@@ -27,9 +27,9 @@ class RawFile:
 
     def __init__(self, path: Path):
         self.path = path
-        descriptor = os.open(path, os.O_RDONLY)
-        self.close = weakref.finalize(self, os.close, descriptor)
-        self.descriptor = descriptor
+        file = open_file(path)
+        self.close = weakref.finalize(self, file.close)
+        self.descriptor = descriptor = file.fileno()
         status = os.fstat(descriptor)
         self.size, self.modified_ns = status.st_size, status.st_mtime_ns
 

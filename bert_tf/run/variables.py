@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import glob
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Callable, NamedTuple
@@ -11,7 +12,7 @@ from typing import Callable, NamedTuple
 import numpy as np
 
 from bert_tf.base.errors import UserError, first_line
-from bert_tf.base.files import check_readable_path
+from bert_tf.base.files import check_file, check_readable_path
 from bert_tf.base.tensorflow import tf
 from bert_tf.optimizer_registry import weight_of_slot
 
@@ -77,6 +78,9 @@ def _as_damage(source: str, suffix: str) -> Iterator[None]:
 def open_checkpoint(prefix: str | Path) -> StoredWeights:
     """The weights of a TensorFlow checkpoint, and any optimizer state. Raises `UserError` if it cannot be read."""
     check_readable_path(prefix, f"checkpoint {prefix}")
+    prefix = Path(prefix)
+    for file in (prefix.with_name(f"{prefix.name}.index"), *prefix.parent.glob(f"{glob.escape(prefix.name)}.data-*")):
+        check_file(file, "fetch or copy it again, or use another checkpoint")
     with _as_damage(f"checkpoint {prefix}", ".index"):
         reader = tf.train.load_checkpoint(str(prefix))
         shapes = reader.get_variable_to_shape_map()

@@ -20,7 +20,7 @@ from typing import Any, Callable, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from bert_tf.base.files import atomic_file, naming_unreadable
+from bert_tf.base.files import atomic_file, naming_unreadable, open_file
 from bert_tf.base.progress import Progress
 from bert_tf.text.vocabulary import Tokenizer
 
@@ -216,7 +216,7 @@ def cached_arrays(path: Path, kind: type[Arrays], make: Callable[[], Arrays], *,
       kind: the NamedTuple of the arrays, none of which holds objects.
     """
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with open_file(path) as stored, np.load(stored, allow_pickle=False) as arrays:
             return kind(**{name: arrays[name] for name in kind._fields})
     except (OSError, ValueError, KeyError, EOFError, zlib.error, zipfile.BadZipFile):
         made = make()

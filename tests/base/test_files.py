@@ -6,6 +6,7 @@ import errno
 import gzip
 import os
 import re
+import socket
 import stat
 import sys
 from pathlib import Path
@@ -13,8 +14,10 @@ from pathlib import Path
 import pytest
 
 from bert_tf.base import files
-from bert_tf.base.errors import as_user_error
+from bert_tf.base.errors import UserError, as_user_error
 from bert_tf.base.formats import HEAD_BYTES, describe_non_text
+from bert_tf.prepare.corpora.text_files import open_bytes
+from bert_tf.records.raw_file import RawFile
 from bert_tf.tasks.rows import content_key
 from bert_tf.tasks.squad import examples as squad
 from tests.refusals import refused
@@ -106,6 +109,23 @@ def test_an_error_while_reading_names_the_file(read):
     refused("/proc/self/mem cannot be read .Input/output error.", read, Path("/proc/self/mem"))
 
 
+@pytest.mark.parametrize(
+    "read", [files.read_bytes, files.sha256_of_file, open_bytes, RawFile, lambda path: list(files.decoded_lines(path))]
+)
+def test_what_is_no_file_is_not_read(tmp_path, read, monkeypatch):
+    """Nobody would ever write into the pipe, and the device never ends."""
+    monkeypatch.chdir(tmp_path)  # a socket's path must be short
+    os.mkfifo("pipe")
+    Path("device").symlink_to("/dev/zero")
+    Path("folder").mkdir()
+    with socket.socket(socket.AF_UNIX) as opened:
+        opened.bind("socket")
+        for name in ("pipe", "device", "folder", "socket"):
+            with pytest.raises((OSError, UserError)) as raised:
+                read(Path(name))
+            assert name in str(as_user_error(raised.value))
+
+
 def test_a_comma_in_a_path_that_stands_alone(tmp_path):
     folder = tmp_path / "a,b"
     folder.mkdir()
@@ -120,6 +140,7 @@ TEXT = "text,label\nEin Café,ja\n"
 
 
 NO_TEXTS = {
+    "full of zero bytes, as after a power failure": bytes(5000),
     "UTF-16, not UTF-8 text; convert it: iconv -f UTF-16 -t UTF-8 a.csv > OUT": TEXT.encode("utf-16"),
     "UTF-32, not UTF-8 text; convert it: iconv -f UTF-32 -t UTF-8": TEXT.encode("utf-32"),
     "a binary file or UTF-16, not UTF-8 text": TEXT.encode("utf-16-be"),

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_tf.base.files import atomic_file
+from bert_tf.base.files import atomic_file, read_bytes
 
 _SOURCES = Path(__file__).parent
 COMPILE_LIMIT_SECS = 300.0
@@ -92,7 +92,7 @@ def _cache_file(kernel: Kernel, capability: tuple[int, int], version: str) -> Pa
 def _read_cached(file: Path) -> Compiled | None:
     """A cached kernel; None if there is none, or if it is damaged."""
     try:
-        digest, _, answer = file.read_bytes().partition(b"\n")
+        digest, _, answer = read_bytes(file).partition(b"\n")
     except OSError:
         return None
     return _parse(answer) if digest == _digest(answer) else None

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import check_file, check_folder, naming_unreadable
+from bert_tf.base.files import check_file, check_folder, naming_unreadable, open_file
 from bert_tf.base.formats import HEAD_BYTES, describe_non_text, is_of_other_format
 from bert_tf.base.progress import Progress, print_beside_bars
 from bert_tf.settings.preparation import PreparationOptions, command
@@ -100,7 +100,7 @@ def _refuse_unreadable(error: OSError) -> None:
 def open_bytes(path: Path) -> BinaryIO:
     """Opens a file for reading. Raises: UserError where it cannot be read."""
     with naming_unreadable(path, _UNREADABLE_REMEDY):
-        return open(path, "rb")
+        return open_file(path)
 
 
 def import_pyarrow(path: Path) -> Any:
@@ -148,7 +148,7 @@ def _open_unpacked(path: Path) -> Iterator[Any]:
 
     Raises: UserError where the file cannot be read, or is found damaged inside the `with` block.
     """
-    with naming_unreadable(path, _UNREADABLE_REMEDY), refusing_damage(path), open(path, "rb") as raw:
+    with naming_unreadable(path, _UNREADABLE_REMEDY), refusing_damage(path), open_file(path) as raw:
         if path.suffix.lower() == ".gz":
             yield gzip.GzipFile(fileobj=raw)
         elif path.suffix.lower() == ".zst":
@@ -252,7 +252,7 @@ def formatted_lines(paths: Sequence[Path], description: str) -> Iterator[tuple[P
     with Progress(total=total_bytes, unit="B", description=description) as bar:
         for path in paths:
             offset = 0
-            with open(path, "rb") as file:
+            with open_file(path) as file:
                 while line := file.readline(_LARGEST_LINE_BYTES + 2):
                     content = line.rstrip(b"\r\n")
                     if len(content) > _LARGEST_LINE_BYTES:

@@ -18,7 +18,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import naming_unreadable
+from bert_tf.base.files import naming_unreadable, open_file
 from bert_tf.batches.masking import Masker, MaskingRules, VocabularyIds
 from bert_tf.prepare.corpora.text_files import decoded
 from bert_tf.records.manifest import FileEntry
@@ -66,7 +66,7 @@ def read_text(path: Path, tokenizer: Tokenizer, pairs: PairSettings | None = Non
         # np.unique removes empty documents, which end where the previous one does.
         document_starts.frombytes(np.unique(ends[ends > document_starts[-1]]).tobytes())
 
-    with naming_unreadable(f"sharded text {path}", "run bertPrep.py --action sharding first"), open(path, "rb") as file:
+    with naming_unreadable(f"sharded text {path}", "run bertPrep.py --action sharding first"), open_file(path) as file:
         for block in _blocks_of_lines(file):
             lines = decoded(block, path, offset).split("\n")[:-1]
             ids, sizes = tokenizer.tokenize_lines(block)
