@@ -79,13 +79,21 @@ def write_dataset(
 def write_manifest(
     folder: Path, data_format: str, arguments: Mapping[str, Any], sha256: str = "", dataset: str = "sample"
 ) -> None:
-    """The manifest of records or tokens with these and some other arguments; it names no shards."""
+    """The manifest of records or tokens with these and some other arguments, and the shards that are there."""
     others = {"do_lower_case": True, "strip_accents": True, "num_training_shards": 1, "fraction_test_set": 0.1}
     others |= {"masked_lm_prob": 0.15, "max_seq_length": 128, "max_predictions_per_seq": 20, "random_seed": 7}
     stage = "create_tfrecord_files" if data_format == "records" else "create_token_files"
     vocab = VocabEntry(VOCAB_SIZE, sha256 or hashlib.sha256((folder / "vocab.txt").read_bytes()).hexdigest())
     count = {"num_instances": 1, "num_instance_tokens": 1, "num_tokens": 1}
-    shards = {"training": [FileEntry("training/0", 1, "", count)], "test": []}
+    files = {
+        split: sorted((folder / split).glob(f"*.{'tfrecord' if data_format == 'records' else 'tokens'}"))
+        for split in SPLITS
+    }
+    shards = {
+        split: [FileEntry(f"{split}/{path.name}", path.stat().st_size, "", count) for path in paths]
+        for split, paths in files.items()
+    }
+    shards["training"] = shards["training"] or [FileEntry("training/0", 1, "", count)]
     manifest = Manifest(stage, dataset, 2, {**others, **arguments}, (), vocab, counts=count, shards=shards)
     (folder / "manifest.json").write_text(json.dumps(manifest.to_json()))
 

@@ -95,6 +95,7 @@ class InstanceSet:
         self.files, self._argument = find_shards(patterns, argument), argument
         self.patterns = ",".join(str(Path(part).absolute()) for part in split_paths(patterns))
         self.folder, self.manifest = self._find_manifest()
+        self._require_whole(patterns)
 
     @property
     def num_instances(self) -> int:
@@ -218,6 +219,19 @@ class InstanceSet:
                     "use the same vocabulary and casing for all"
                 )
         return folder, manifest
+
+    def _require_whole(self, patterns: str) -> None:
+        """Raises: UserError if a folder among the patterns lacks a file that its manifest lists."""
+        shards = set(self.files)
+        for pattern in filter(os.path.isdir, split_paths(patterns)):
+            folder, manifest = self._manifest_beside(Path(pattern))
+            listed = [folder / entry.file for entry in manifest.entries] if folder and manifest else []
+            if missing := [path for path in listed if path.parent == Path(pattern) and path not in shards]:
+                raise UserError(
+                    f"--{self._argument}={pattern} lacks {len(missing)} of the files that {MANIFEST_NAME} lists there, "
+                    f"such as {missing[0].name}: copy the folder again, or make them (data/bertPrep.py --action verify "
+                    f"--repair); to do without them, name the others: {pattern}/*{missing[0].suffix}"
+                )
 
     def _manifest_beside(self, shard_folder: Path) -> tuple[Path | None, Manifest | None]:
         for folder in (shard_folder.parent, shard_folder):

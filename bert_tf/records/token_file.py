@@ -110,7 +110,8 @@ class TokenFile:
         self._documents_at = self._sentences_at + 4 * (self.num_sentences + 1)
         self._body_bytes = self._documents_at + 4 * (self.num_documents + 1)
         num_blocks = -(-self._body_bytes // _BLOCK_BYTES)
-        if magic != _MAGIC or self.raw_file.size != self._body_bytes + _CHECKSUM_BYTES * (num_blocks + 1):
+        is_ours = magic == _MAGIC and split < len(SPLITS)
+        if not is_ours or self.raw_file.size != self._body_bytes + _CHECKSUM_BYTES * (num_blocks + 1):
             raise UserError(f"{path} is no token file of data/bertPrep.py, or was cut short; {REMEDY}")
         self.checksum = int.from_bytes(
             self.raw_file.read(self.raw_file.size - _CHECKSUM_BYTES, _CHECKSUM_BYTES), "little"

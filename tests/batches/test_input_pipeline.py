@@ -132,6 +132,19 @@ def test_what_is_no_set_of_shards_is_refused(dataset, token_dataset, patterns, w
     refused(words, open_instances, patterns.format(dataset, token_dataset), "input_files", 16, MaskingRules(0.2, 3))
 
 
+@pytest.mark.parametrize("data_format", ["records", "tokens"])
+def test_a_folder_that_lacks_files_of_its_manifest_is_refused(tmp_path, data_format):
+    """As one that is copied, or has links to a disk that is not there: a run on the rest would not show it."""
+    write_dataset(tmp_path, data_format=data_format)
+    lost = min((tmp_path / "training").glob(f"*_1.{'tfrecord' if data_format == 'records' else 'tokens'}"))
+    lost.unlink()
+    lost.symlink_to("nowhere")
+    refused(f"=.*training lacks 1 of the files that .*{lost.name}: copy .* name the others", open_dataset, tmp_path)
+    assert len(open_dataset(tmp_path, "test").files) == 2
+    rules = MaskingRules(0.15 if data_format == "records" else 0.2, 3)
+    assert len(open_instances(f"{lost.parent}/*{lost.suffix}", "input_files", 16, rules).files) == 2
+
+
 def test_records_that_do_not_fit_are_refused(dataset):
     refused("--max_seq_length=128.*--max_seq_length=16 fits", open_dataset, dataset, schema=RecordSchema(128, 3))
     refused("--max_predictions_per_seq=20.*=3 fits", open_dataset, dataset, schema=RecordSchema(16, 20))

@@ -214,6 +214,8 @@ def test_what_pairs_cannot_be_drawn_from(tmp_path):
     path = tmp_path / "x.tokens"
     path.write_bytes(b"something else" * 10)
     refused("x.tokens is no token file", ensure_pairs, [path], PairSettings(32))
+    write_tokens(path, tokenized([[[7, 8], [9]]]), Shard(2, 0), 10)  # a flipped bit of the split's number
+    refused("x.tokens is no token file", ensure_pairs, [path], PairSettings(32))
     write_tokens(path, TokenizedText(np.array([7, 8]), np.array([0, 2]), np.array([0, 1])), Shard(0, 0), 10)
     refused("x.tokens has 1 sentence.*fewer shards", ensure_pairs, [path], PairSettings(32))
     assert not pairs_path(path, PairSettings(32)).exists()
