@@ -219,8 +219,10 @@ def time_shares(run: RunRecord) -> str:
     """How the updates' time is divided, without the first report, which includes compilation."""
     reports, secs = run.events["train"][1:] or run.events["train"], {}
     for name in ("compute", "input", "all_reduce", "host"):
-        shares = [event.get("update_secs", 0.0) * event.get(f"{name}_share", 0.0) for event in reports]
-        secs[name.replace("_", "-")] = sum(shares)
+        pairs = [(event.get("update_secs", 0), event.get(f"{name}_share", 0)) for event in reports]
+        secs[name.replace("_", "-")] = sum(
+            whole * share for whole, share in pairs if is_number(whole) and is_number(share)
+        )
     total = sum(secs.values())
     return ", ".join(f"{name} {write_value(part / total, percent=True)}" for name, part in secs.items() if part)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_tf.base.fields import checked_fields
+from bert_tf.base.files import naming_unreadable
 
 Event = dict[str, Any]  # with at least `event`, `update` and `time_unix`
 
@@ -40,23 +41,23 @@ def append_line(path: Path, line: str) -> None:
 
 
 def read_events(run_folder: str | Path) -> list[Event]:
-    """All events of a run, in the order of writing; empty if there is no file. Raises OSError.
+    """All events of a run, in the order of writing; empty if there is no file. Raises UserError if it cannot be read.
 
     A line that is not an event, for example one cut short by a kill, is left out.
     """
     path = Path(run_folder) / METRICS
     if not path.is_file():  # not written yet, or a device
         return []
-    with path.open(encoding="utf-8", errors="replace") as file:
+    with naming_unreadable(path), path.open(encoding="utf-8", errors="replace") as file:
         return [event for event in map(_event, file) if event]
 
 
 def last_event(run_folder: str | Path) -> Event | None:
-    """The newest event of a run, without reading the whole file; None if there is none. Raises OSError."""
+    """The newest event of a run, without reading the whole file; None if there is none. Raises as `read_events`."""
     path = Path(run_folder) / METRICS
     if not path.is_file():
         return None
-    with path.open("rb") as file:
+    with naming_unreadable(path), path.open("rb") as file:
         file.seek(max(file.seek(0, os.SEEK_END) - _TAIL_BYTES, 0))
         lines = file.read().decode(errors="replace").splitlines()
     return next(filter(None, map(_event, reversed(lines))), None)

@@ -207,8 +207,11 @@ def test_a_change_in_a_journal_is_noticed(tmp_path):
         run.add_checkpoint({"bytes": 1000})
         raise KeyboardInterrupt
     journal = tmp_path / ".manifest.json.journal"
-    journal.write_text(journal.read_text().replace("1000", "1001"))
+    content = journal.read_text()
+    journal.write_text(content.replace("1000", "1001"))
     refused("a line does not match its checksum.*delete it", tmp_path)
+    journal.write_text(content + content)
+    refused("journal is damaged.*delete it", tmp_path)
 
 
 def test_another_programs_unfinished_repair_goes_on(tmp_path, monkeypatch):

@@ -110,27 +110,27 @@ def read_journal(path: Path) -> Journal | None:
         return None
     with naming_unreadable(path, remedy):
         lines = read_bytes(path).split(b"\n")
-    try:
-        contents = list(map(_entry, lines[:-1]))  # the last piece is empty, or a line cut short when the run was killed
-    except ValueError as error:
-        raise UserError(f"{path} is damaged ({error}): {remedy}") from None
-    if not contents:
+    if len(lines) == 1:
         return None
-    first, *steps = contents
     finished: dict[str, FileEntry] = {}
     damaged: set[str] = set()
     checkpoint = None
-    for step in steps:
-        if "finished" in step:
-            entry = FileEntry.from_json(step["finished"])
-            finished[entry.file] = entry
-            damaged.discard(entry.file)
-        elif "damaged" in step:
-            damaged.add(step["damaged"])
-            finished.pop(step["damaged"], None)
-        else:
-            checkpoint = dict(step["checkpoint"])
-    return Journal(Header.from_json(first), first["time"], first["program"], steps, finished, damaged, checkpoint)
+    try:
+        # The last piece is empty, or a line cut short when the run was killed.
+        first, *steps = map(_entry, lines[:-1])
+        for step in steps:
+            if "finished" in step:
+                entry = FileEntry.from_json(step["finished"])
+                finished[entry.file] = entry
+                damaged.discard(entry.file)
+            elif "damaged" in step:
+                damaged.add(step["damaged"])
+                finished.pop(step["damaged"], None)
+            else:
+                checkpoint = dict(step["checkpoint"])
+        return Journal(Header.from_json(first), first["time"], first["program"], steps, finished, damaged, checkpoint)
+    except (ValueError, KeyError) as error:
+        raise UserError(f"{path} is damaged ({error}): {remedy}") from error
 
 
 def _begin_journal(manifest_path: Path, header: Header, steps: Iterable[Mapping[str, Any]]) -> None:
