@@ -102,14 +102,17 @@ class InstanceSet:
         """The number of instances in the first copy."""
         return sum(self.copies[0])
 
-    def check_vocabulary(self, num_rows: int, *, has_reserved_rows: bool) -> None:
-        """Raises `UserError` if the instances' vocabulary does not fit a word table of `num_rows` rows.
+    def check_vocabulary(self, num_rows: int, *, has_reserved_rows: bool) -> str:
+        """A warning if the instances' vocabulary leaves many of the `num_rows` rows of a word table unused, or "".
 
         `has_reserved_rows`: whether the table may have more rows than padding needs, as other publishers' models do.
+
+        Raises: UserError if it does not fit the table.
         """
-        if self.vocab_size is not None:
-            source = f"the vocabulary in {self.folder}, with which the data of --{self._argument} were made,"
-            check_vocabulary_size(self.vocab_size, num_rows, source, has_reserved_rows)
+        if self.vocab_size is None:
+            return ""
+        source = f"the vocabulary in {self.folder}, with which the data of --{self._argument} were made,"
+        return check_vocabulary_size(self.vocab_size, num_rows, source, has_reserved_rows)
 
     @property
     def vocab_size(self) -> int | None:

@@ -21,7 +21,7 @@ from bert_tf.run.variables import check_encoder, enumerate_names, load_weights, 
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.hugging_face import TOKENIZER, HuggingFaceTokenizer, tokenize_alike
 from bert_tf.text.tokenizer import CasingFlags, StoredTokenizer, open_stored, open_vocab_file, original_vocabulary
-from bert_tf.text.vocabulary import MAX_PADDING, SETTINGS, VOCABULARY, Tokenizer, check_vocabulary_size, load_pieces
+from bert_tf.text.vocabulary import SETTINGS, VOCABULARY, Tokenizer, check_vocabulary_size, load_pieces
 
 _INDEX = ".index"
 _NO_MODEL = (
@@ -185,14 +185,8 @@ def choose_tokenizer(
     path = choose_vocabulary(vocab_file, weights)
     tokenizer, assumed = open_vocab_file(path, flags, bool(weights and weights.tokenizer.is_hugging_face))
     is_beside_weights = weights is not None and path.parent.resolve() == weights.tokenizer.folder.resolve()
-    check_vocabulary_size(tokenizer.vocab_size, config.vocab_size, path, is_beside_weights)
-    warning = ""
-    if config.vocab_size - tokenizer.vocab_size > MAX_PADDING:
-        warning = (
-            f"warning: {path} has {tokenizer.vocab_size:,} tokens, the model's word table {config.vocab_size:,} rows: "
-            "unless its authors reserved the others, the file is not whole; fetch it again"
-        )
-    elif weights is not None and not is_beside_weights:
+    warning = check_vocabulary_size(tokenizer.vocab_size, config.vocab_size, path, is_beside_weights)
+    if weights is not None and not is_beside_weights:
         warning = _compare_with_stored(tokenizer, path, weights.tokenizer)
     return tokenizer, "\n".join(filter(None, (assumed, warning)))
 

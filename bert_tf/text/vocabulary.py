@@ -28,7 +28,7 @@ VOCABULARY, SENTENCEPIECE_MODEL, SETTINGS = "vocab.txt", "vocab.model", "tokeniz
 # A vocabulary made from normalised text may still have this share of pieces that are not normalised.
 _MAX_UNREACHABLE = 0.01
 # Word tables are padded by at most this many rows, to a multiple of 128.
-MAX_PADDING = 127
+_MAX_PADDING = 127
 # Ordinary text has less than a hundredth of unknown tokens, even where another script is quoted.
 _MANY_UNKNOWN = 0.05
 _FEW_UNKNOWN = 2  # so many may be in a single ordinary sentence
@@ -227,18 +227,26 @@ def check_is_wordpiece(pieces: Collection[str], path: str | Path) -> None:
         )
 
 
-def check_vocabulary_size(num_pieces: int, num_rows: int, source: str | Path, is_models_own: bool) -> None:
-    """Raises `UserError` if a vocabulary does not suit a model's word table with `num_rows` rows.
+def check_vocabulary_size(num_pieces: int, num_rows: int, source: str | Path, is_models_own: bool) -> str:
+    """A warning if a vocabulary has far fewer pieces than a model's word table has rows (`num_rows`), or "".
 
-    Rows without a token are never looked up. Publishers pad tables or reserve rows; but if the vocabulary does not come
-    with the model (`is_models_own`), many such rows mean that it is another model's.
+    Rows without a token are never looked up. Publishers pad tables, and some reserve many rows; but if the vocabulary
+    does not come with the model (`is_models_own`), many such rows mean that it is another model's.
+
+    Raises: UserError if it does not suit the model.
     """
-    most_padding = num_rows if is_models_own else MAX_PADDING
-    if not 0 <= num_rows - num_pieces <= most_padding:
+    num_unused = num_rows - num_pieces
+    if num_unused < 0 or (num_unused > _MAX_PADDING and not is_models_own):
         raise UserError(
             f"{source} has {num_pieces} pieces, but the model's configuration says vocab_size={num_rows}; use the "
             "vocabulary the model was trained with"
         )
+    if num_unused <= _MAX_PADDING:
+        return ""
+    return (
+        f"warning: {source} has {num_pieces:,} pieces, the model's word table {num_rows:,} rows: unless the model's "
+        "authors reserved the others, its vocabulary is not whole; fetch it again"
+    )
 
 
 def _words(pieces: Iterable[str]) -> list[str]:

@@ -152,7 +152,8 @@ def test_records_that_do_not_fit_are_refused(dataset):
     refused("--whole_word_masking=True: .* --input_files=.* masked when", open_instances, *arguments)
     records = open_dataset(dataset)
     for num_rows, has_reserved_rows in ((VOCAB_SIZE, False), (VOCAB_SIZE + 8, False), (VOCAB_SIZE + 128, True)):
-        records.check_vocabulary(num_rows, has_reserved_rows=has_reserved_rows)
+        warning = records.check_vocabulary(num_rows, has_reserved_rows=has_reserved_rows)
+        assert ("40 pieces, the model's word table 168 rows" in warning) == (num_rows == VOCAB_SIZE + 128)
     for num_rows in (VOCAB_SIZE - 1, VOCAB_SIZE + 128):
         words = f"data of --input_files were made, has 40 pieces, but .*={num_rows}"
         refused(words, records.check_vocabulary, num_rows, has_reserved_rows=False)

@@ -327,7 +327,7 @@ def test_rows_of_the_word_table_without_a_piece(tmp_path):
         if fits:
             tokenizer, said = choose_tokenizer(*arguments)
             assert tokenizer.vocab_size == 6
-            assert ("has 6 tokens, the model's word table 1,000 rows" in said) == (rows == 1000), "it may be cut"
+            assert ("has 6 pieces, the model's word table 1,000 rows" in said) == (rows == 1000), "it may be cut"
         else:
             message = f"has 6 pieces, but the model's configuration says vocab_size={rows}"
             refused(message, choose_tokenizer, *arguments)

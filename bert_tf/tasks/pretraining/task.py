@@ -78,12 +78,13 @@ class PretrainingTask(Task):
 
     def open(self, run: Run) -> None:
         """As `Task.open`; the chief first makes missing indexes and pairs, and decompresses GZIP shards."""
-        run.workers.chief_first(lambda: self._open(run.config, run.options))
+        run.workers.chief_first(lambda: self._open(run))
 
-    def _open(self, config: PretrainingConfig, options: PretrainingOptions) -> None:
+    def _open(self, run: Run) -> None:
         from bert_tf.batches.data_sets import open_instances
         from bert_tf.batches.masking import MaskingRules
 
+        config, options = run.config, run.options
         rules = pick_settings(MaskingRules, options, max_predictions_per_seq=config.max_predictions_per_seq)
         sets: dict[str, InstanceSet] = {}
         for flag in ("input_files", "eval_files"):
@@ -93,7 +94,10 @@ class PretrainingTask(Task):
         self.bert_config = _choose_config(options, self.instances)
         for instances in sets.values():
             # A checkpoint's vocabulary may have reserved rows beyond the data's.
-            instances.check_vocabulary(self.bert_config.vocab_size, has_reserved_rows=bool(options.init_checkpoint))
+            if warning := instances.check_vocabulary(
+                self.bert_config.vocab_size, has_reserved_rows=bool(options.init_checkpoint)
+            ):
+                run.say(warning)
         self.bert_config.check_length(config.max_seq_length)
         self.tokenizer_files, *held_out_files = (instances.tokenizer_files() for instances in sets.values())
         if self.tokenizer_files and held_out_files not in ([], [{}], [self.tokenizer_files]):
