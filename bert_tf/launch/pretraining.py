@@ -213,7 +213,7 @@ class Pretraining(Call):
         if not has_begun:
             check_output(folder / PLAN, str(folder / PLAN), lambda beginning: b'"bert_model"' in beginning)
             check_output(folder / REPORT, str(folder / REPORT), is_report)
-        if environment.init_checkpoint:
+        if environment.init_checkpoint and chosen[0] in not_begun:  # later it is only compared
             checkpoint = find_checkpoint(environment.init_checkpoint, f"INIT_CHECKPOINT={environment.init_checkpoint}")
             if config_file(checkpoint).is_file():
                 check_model(checkpoint, self.positionals)

@@ -137,6 +137,8 @@ def test_continued_pretraining_starts_from_a_checkpoint(folder, monkeypatch):
     assert lamb() == 0
     starts = [flags["init_checkpoint"] for flags in calls]
     assert starts == [os.path.abspath("google/bert_model.ckpt"), str(folder / "run/phase_1")]
+    shutil.rmtree(folder / "google")
+    assert lamb() == 0, "a run that has begun does not need these weights"
     monkeypatch.delenv("INIT_CHECKPOINT")
     refused("init_checkpoint: '.*google/bert_model.ckpt' there, None now", lamb)
 
