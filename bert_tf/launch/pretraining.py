@@ -211,6 +211,11 @@ class Pretraining(Call):
         not_begun = [phase for phase in self.phases if not self.has_begun(phase)]
         has_begun = len(not_begun) < len(self.phases)
         if not has_begun:
+            if (folder / CONFIG).exists():
+                raise UserError(
+                    f"RESULTS_DIR={folder} is the folder of a run, which does not go on there; name the folder above "
+                    "it, to go on with its phases, or a new one"
+                )
             check_output(folder / PLAN, str(folder / PLAN), lambda beginning: b'"bert_model"' in beginning)
             check_output(folder / REPORT, str(folder / REPORT), is_report)
         if environment.init_checkpoint and chosen[0] in not_begun:  # later it is only compared

@@ -115,7 +115,7 @@ def phase(number, typed=SMALL):
     return launch(f"pretraining_lamb_phase{number}", typed)
 
 
-def test_both_phases_run_and_a_repetition_does_nothing(folder, capfd):
+def test_both_phases_run_and_a_repetition_does_nothing(folder, monkeypatch, capfd):
     assert lamb() == 0
     first, second = calls
     assert second["init_checkpoint"] == str(folder / "run/phase_1") and "use_horovod" not in first
@@ -123,6 +123,9 @@ def test_both_phases_run_and_a_repetition_does_nothing(folder, capfd):
     assert lamb() == 0
     assert len(calls) == 2
     assert "phase 1: finished already" in capfd.readouterr().out
+    with monkeypatch.context() as patch:  # it would begin a training of its own
+        patch.setenv("RESULTS_DIR", str(folder / "run/phase_2"))
+        refused("^RESULTS_DIR=.*phase_2 is the folder of a run, .* name the folder above it, to go on", lamb)
     (damaged,) = folder.glob("run/phase_2/checkpoints/ckpt-*/manifest.json")
     damaged.write_text("no longer one")
     assert lamb() == 0
