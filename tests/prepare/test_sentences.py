@@ -35,6 +35,8 @@ from tests.refusals import refused
         ["Goethe wurde am 28. August 1749 geboren.", "Er starb im 19. Jahrhundert.", "Es waren 12.", "Dann kam er."],
         ["Mehmet 2. Dünya Savaşı'nda doğdu.", "Yıl 1940."],
         ["She was 21.", "In March she left."],
+        ["M. Dupont est parti.", "« Oui. »", "Il dit : « Non ! »", "« Oui », dit-il.", "Fin."],
+        ["Er sagte: „Ja.“", "Dann ging er.", "»Nein!«", "Sie blieb."],
     ],
 )
 def test_splits_exactly_there(sentences):

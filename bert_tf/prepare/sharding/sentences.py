@@ -66,14 +66,15 @@ _ABBREVIATIONS = _NEVER_LAST | _MAYBE_LAST
 # The word before a full stop is searched for in this many characters.
 _LONGEST_WORD = 40
 
+_QUOTES = "\"'”’»›“‘«‹"  # each closes a quotation in some language: in German “ or «
 _CLOSING = "\"'”’»›)\\]}"
 _OPENING = "\"'“‘«‹(\\[{¿¡"
 # A stop before a lower-case letter ends no sentence, so the pattern does not match it. Patterns that begin
 # with a set of characters are several times faster than with alternatives. The look-behind makes a row of
-# stops match only from its first one: trying each would take quadratic time.
+# stops match only from its first one: trying each would take quadratic time. French has a space inside of « and ».
 _LATIN_STOP = (
-    rf"(?P<stop>[.!?…](?<![.!?…].)[.!?…]*)(?P<closing>[{_CLOSING}]*) "
-    rf"(?=(?P<opening>[{_OPENING}]*)(?P<next>[^\sa-z{_OPENING}]\w*))"
+    rf"(?P<stop>[.!?…](?<![.!?…].)[.!?…]*)(?P<closing>(?: »(?= ))?[{_QUOTES}{_CLOSING}]*) "
+    rf"(?=(?P<opening>[{_OPENING}]*(?:« )?)(?P<next>[^\sa-z{_OPENING}]\w*))"
 )
 _STOP = re.compile(_LATIN_STOP)
 _ANY_STOP = re.compile(rf"[{OTHER_STOPS}]+[{_CLOSING}」』）]*|{_LATIN_STOP}")
@@ -98,7 +99,7 @@ def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
         return True
     if len(before) == len(last_word) and _LIST_NUMBER.fullmatch(last_word):
         return False
-    if match["closing"].strip("\"'”’»›"):
+    if match["closing"].strip(" " + _QUOTES):
         return True
     if len(last_word) == 1 and last_word.isalpha():
         # An initial ("J. Smith") or the end of a sentence ("vitamin C. It helps").
