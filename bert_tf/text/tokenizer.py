@@ -149,7 +149,7 @@ def _assume_casing(vocab_file: Path, pieces: Sequence[str], flags: CasingFlags) 
     strip_accents = lower_case and guessed.strip_accents if flags.strip_accents is None else flags.strip_accents
     casing = Casing(lower_case, strip_accents)
     check_casing(pieces, casing, vocab_file)
-    if None not in flags:
+    if None not in flags or flags.do_lower_case is False:  # which keeps accents, too
         return casing, ""
     return casing, (
         f"{vocab_file}: {casing} is assumed, as the vocabulary suggests and no {SETTINGS} beside it says; "

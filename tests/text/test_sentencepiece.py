@@ -203,7 +203,8 @@ def test_the_casing_of_a_model_that_is_named_is_guessed_from_its_pieces(folder):
     assert not tokenizer.do_lower_case and "do_lower_case=0, strip_accents=0 is assumed" in assumed
     for is_hugging_face in (False, True):
         flags = CasingFlags(do_lower_case=False)
-        tokenizer, _ = open_vocab_file(folder / "unigram.model", flags, is_hugging_face)
+        tokenizer, assumed = open_vocab_file(folder / "unigram.model", flags, is_hugging_face)
+        assert not assumed
         assert tokenizer.tokenize("the Sea")[0] == "▁the"
 
 
