@@ -416,10 +416,10 @@ of_another_python() { [[ -n "${PYTHON:-}" && "$("$PYTHON" -V 2>&1)" != "$("$pyth
 
 discard_unusable_venv() {
   [[ -e "$venv" ]] || return 0
-  local made_in
-  # Python 3.12 and uv write a second line, for Windows.
+  local made_in quotes="[\"']"
+  # Python 3.12 and uv write a second line, for Windows. Each quotes a path in its own way: compared without quotes.
   made_in=$(sed -n '/cygpath/d; s/^ *\(export \)\{0,1\}VIRTUAL_ENV=//p' "$venv/bin/activate" 2>/dev/null | head -n 1 | tr -d "\"'") || true
-  if [[ -e "$state/dirty" || "$made_in" != "$venv" ]] || ! "$python" -m pip --version >/dev/null 2>&1 ||
+  if [[ -e "$state/dirty" || "$made_in" != "${venv//$quotes/}" ]] || ! "$python" -m pip --version >/dev/null 2>&1 ||
     { ! in_container && { ! supported "$python" || of_another_python; }; }; then
     in_container || [[ -z "${PYTHON:-}" ]] || find_interpreter >/dev/null # refuses PYTHON before anything is deleted
     say "$venv is incomplete, damaged, from another folder or of another Python: it is made again"

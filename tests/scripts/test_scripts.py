@@ -298,7 +298,7 @@ def test_horovod_is_built_again_when_nccl_has_come(tmp_path):
 def test_horovod_is_not_built_where_its_compiler_would_not_find_tensorflow(tmp_path):
     """CMake gets the folder of TensorFlow's headers without quotation marks."""
     python = PYTHON.replace("  *)", "  *tensorflow.__version__*) echo tf ;;\n  *)")
-    folder, stand_ins = tmp_path / "my code", {"python": python, **dict.fromkeys(("g++", "make"), "exit 1")}
+    folder, stand_ins = tmp_path / "Bob's code", {"python": python, **dict.fromkeys(("g++", "make"), "exit 1")}
     folder.mkdir()
     done = set_up(folder, stand_ins, PYTHON="python")
     assert done.returncode == 0 and "compiled once" not in done.stdout, done.stdout + done.stderr
