@@ -77,7 +77,7 @@ for dataset in $datasets; do
   prep download "$dataset" || failed+=" $dataset"
 done
 if [[ "$what" == biobert ]]; then
-  prep text_formatting chemprot || failed+=" chemprot"
+  [[ "$failed" == *chemprot* ]] || prep text_formatting chemprot || failed+=" chemprot"
   pubmed uncased 1 && pubmed cased 0 || failed+=" pubmed_baseline"
 fi
 # A failed download for fine-tuning must not prevent pre-training.

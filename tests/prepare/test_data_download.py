@@ -93,6 +93,12 @@ def test_what_fails_is_named_at_the_end_and_keeps_nobody_from_the_rest(checkout)
     assert "error: failed: squad QQP" in result.stderr
 
 
+def test_what_could_not_be_fetched_is_not_formatted(checkout):
+    result, lines = run(checkout, "biobert", FAIL="chemprot")
+    assert "error: failed: chemprot (" in result.stderr
+    assert not any("--action text_formatting" in line for line in lines)
+
+
 def test_container_gets_the_checkout_the_data_and_the_vocabulary(checkout, tmp_path):
     folder, vocabulary = f"{tmp_path}/work", tmp_path / "my vocab.txt"
     vocabulary.write_text("[PAD]")
