@@ -212,10 +212,14 @@ def _check_features(features: Features, num_positions: int) -> None:
             f"{sorted(names) or type(features).__name__}; in Hugging Face's models the last two are called "
             "attention_mask and token_type_ids"
         )
-    shape = tf.TensorShape(getattr(features["input_ids"], "shape", ()))
-    if shape.rank not in (2, None):
-        raise ValueError(f"input_ids of shape {shape}: must be an array [B, S], also for a single text")
-    length = shape[1]
+    shapes = {name: getattr(features[name], "shape", "a list") for name in ("input_ids", "segment_ids", mask_name)}
+    batch = tf.TensorShape([None, None])
+    for name, shape in shapes.items():
+        if shape == "a list" or not batch.is_compatible_with(shape):
+            told = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+            raise ValueError(f"the encoder takes tensors of one shape, [texts, tokens], not {told}")
+        batch = batch.merge_with(shape)
+    length = batch[1]
     if length is not None and length > num_positions:
         raise ValueError(f"rows of {length} tokens, but the model has {num_positions} positions; shorten the text")
 

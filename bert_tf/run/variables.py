@@ -86,6 +86,8 @@ def open_checkpoint(prefix: str | Path) -> StoredWeights:
         shapes = reader.get_variable_to_shape_map()
 
     def read(name: str) -> np.ndarray:
+        if name not in shapes:
+            raise KeyError(f"checkpoint {prefix} has no variable {name!r}")
         with _as_damage(f"checkpoint {prefix}: {name}", ".data"):
             return reader.get_tensor(name)
 

@@ -425,19 +425,25 @@ def test_arguments_that_are_no_texts_are_named(encoder, texts, length, error, me
         bert_tf.from_pretrained(encoder).features(texts, length)
 
 
-def test_texts_and_rows_in_other_containers(encoder):
-    bert = bert_tf.from_pretrained(encoder)
-    features = bert.features((text for text in ("the cat", "a dog")), 8)
+def test_texts_in_another_container(encoder):
+    features = bert_tf.from_pretrained(encoder).features((text for text in ("the cat", "a dog")), 8)
     assert features["input_ids"].shape == (2, 8)
-    for rows in (
-        {name: row[0] for name, row in features.items()},
-        {name: row.tolist() for name, row in features.items()},
-    ):
-        with pytest.raises(ValueError, match="input_ids of shape .*: must be an array .B, S., also for a single text"):
-            bert.encoder(rows)
+
+
+@pytest.mark.parametrize("change", [lambda ids: ids[:1], lambda ids: ids[:, :4], lambda ids: ids[0], np.ndarray.tolist])
+@pytest.mark.parametrize("name", ["input_ids", "input_mask", "segment_ids"])
+def test_features_that_are_no_batch_are_named(encoder, name, change):
+    """A mask of one row would be that of all texts."""
+    bert = bert_tf.from_pretrained(encoder)
+    features = bert.features(["the river", "a"], 8)
+    features[name] = change(np.asarray(features[name]))
+    with pytest.raises(ValueError, match=rf"takes tensors of one shape, .texts, tokens., not .*{name}"):
+        bert.encoder(features)
 
 
 def test_what_from_pretrained_cannot_give_is_named(encoder, tmp_path):
+    with pytest.raises(KeyError, match="bert_model.ckpt has no variable 'nothing'"):
+        find_weights(encoder).read("nothing")
     with pytest.raises(AttributeError, match="nothing"):
         _ = bert_tf.nothing
     refused("^folder=.*no/where: no model is there", bert_tf.from_pretrained, tmp_path / "no/where")

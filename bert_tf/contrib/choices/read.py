@@ -132,7 +132,7 @@ def _parse_question(fields: Fields, field_of_role: Mapping[str, str], unread: Un
         raise ValueError(f"the context is {context!r:.40}, and there are {len(texts)} choices; {field_names}")
     if labels and (len(labels) != len(texts) or first_repeated(labels)):
         raise ValueError(f"{len(texts)} choices have the labels {', '.join(labels):.60}: each must have its own")
-    context, start, *texts = (as_text(value, "a text") for value in (context, start or "", *texts))
+    context, start, *texts = (as_text(value, "a text") for value in (context, "" if start is None else start, *texts))
     if not all(map(str.strip, texts)):
         raise ValueError(f"one of the choices is empty: {texts!r:.80}")
     unread.add(fields, fields.read_names)

@@ -77,6 +77,10 @@ def test_no_text_is_passed_over_in_silence(tmp_path):
     assert "not read: 'why' (2), 'background' (2), 'notes' (1)" in note
 
 
+def test_a_question_that_is_a_number_is_a_text(tmp_path):
+    assert content(tmp_path, [dict(GOOD, question=0)]) == [("a", ["0 c", "0 d", "0 e"], 2)]
+
+
 @pytest.mark.parametrize("label", [-1, "", None])
 def test_labels_that_are_not_published(tmp_path, label):
     questions = [dict(context="a", endings=["c", "d"], label=label)]
