@@ -211,6 +211,15 @@ def test_records_of_a_sentencepiece_model_of_which_a_list_lies_beside_the_weight
     refused(message, started, find_weights(folder), model, tokenizer_files=other)
 
 
+@pytest.mark.parametrize("suffix", ["index", "data-00000-of-00001"])
+def test_a_checkpoint_with_a_device_for_a_file_is_refused(encoder, suffix):
+    """TensorFlow would read it without end."""
+    file = encoder / f"bert_model.ckpt.{suffix}"
+    file.unlink()
+    file.symlink_to("/dev/zero")
+    refused(f"{file.name} is not a file; fetch", find_weights, encoder)
+
+
 def test_what_is_no_model_is_named(google, tmp_path):
     shutil.copy(HUGGING_FACE / "config.json", tmp_path)
     for path in (tmp_path / "nowhere", tmp_path):
