@@ -154,6 +154,27 @@ def test_ranks_with_other_files_to_predict_are_refused(finished, squad, tmp_path
     assert compared[str(squad / "squad.json")] == content_key(squad / "squad.json") and compared["tokenizer"]
 
 
+def test_a_null_threshold_is_advised_where_it_is_better(finished, squad, tmp_path, capsys):
+    """With 1000 all is answered, also the question that is made unanswerable, whose odds are the highest; with -1000
+    nothing is. Where nothing has an answer, SQuAD's script says 0, with which some would be answered."""
+    odds = json.loads((finished / "null_odds.json").read_text())
+    above = max(odds, key=odds.__getitem__)
+    content = json.loads((squad / "squad.json").read_text())
+    questions = [qa for text in content["data"] for paragraph in text["paragraphs"] for qa in paragraph["qas"]]
+    for number, (threshold, unanswerable, is_advised) in enumerate(
+        [(1e3, {above}, True), (-1e3, {above}, False), (1e3, set(odds), False)]
+    ):
+        for question in questions:
+            if question["id"] in unanswerable:
+                question.update(answers=[], is_impossible=True)
+        changed = tmp_path / "changed.json"
+        changed.write_text(json.dumps(content))
+        decoding = DecodeSettings(version_2_with_negative=True, null_score_diff_threshold=threshold)
+        changes = dict(predict_file=changed, wants_scores=True, decoding=decoding)
+        job(squad, tmp_path / str(number), **from_checkpoint(finished, **changes)).run()
+        assert ("best null threshold: " in capsys.readouterr().out) == is_advised
+
+
 def test_answers_that_cannot_be_given_are_counted_before_anything_is_predicted(finished, squad, tmp_path, capsys):
     decoding = DecodeSettings(version_2_with_negative=True, max_answer_length=1)
     assert job(squad, tmp_path / "run", **from_checkpoint(finished, decoding=decoding)).run()

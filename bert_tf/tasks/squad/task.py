@@ -140,8 +140,12 @@ class SquadTask(FinetuningTask):
         notes = [choose_scoring(questions).note]
         if is_version_2:
             scores = score_version_2(questions, decoded.predictions, decoded.null_odds)
-            best = f"{scores['best_f1_thresh']} (F1 {scores['best_f1']:.3f})"
-            notes.append(f"best null threshold: {best}; use it with --null_score_diff_threshold")
+            best, threshold = scores["best_f1"], scores["best_f1_thresh"]
+            # SQuAD's script seeks none above the present one, and says 0 where answering nothing is best.
+            if best > scores["f1"] and threshold in decoded.null_odds.values():
+                notes.append(
+                    f"best null threshold: {threshold} (F1 {best:.3f}); use it with --null_score_diff_threshold"
+                )
         else:
             scores = score(questions, decoded.predictions)
         return Conclusion(files, description, [*filter(None, notes), json.dumps(scores)], scores)
