@@ -30,11 +30,19 @@ class Console(Progress):
     def __init__(self, total_updates: int, phase: str = "", update: int = 0):
         super().__init__(total=total_updates, initial=update, description=phase, smoothing=0.1, disable=not phase)
 
+    def begin(self, update: int) -> None:
+        """Measures the time left from here on: after the first update, which includes compilation."""
+        if not self.disable:
+            self.n = self.initial = update
+            self.unpause()
+            if not self.is_plain:
+                self.show()
+
     def train(self, update: int, metrics: dict[str, Any]) -> None:
         is_first = self.n == self.initial
         if self.is_plain:
             texts, secs = _format_metrics(metrics, 2), metrics.get("update_secs")
-            has_time_left = secs and update < self.total
+            has_time_left = secs and update < self.total and not is_first  # whose time includes compilation
             left = f", {tqdm.format_interval(secs * (self.total - update))} left" if has_time_left else ""
             self.set_description_str(f"update {update:,} of {self.total:,}: {', '.join(texts)}{left}", refresh=False)
         self.update(update - self.n, " ".join(_format_metrics(metrics, 1)))

@@ -78,6 +78,12 @@ class UpdateStatistics:
         self._num_rows += batch.num_rows
         self._num_positions += batch.num_rows * batch.features["input_ids"].shape[-1]
 
+    def last_loss(self) -> float:
+        """The loss of the last update added; waits for it."""
+        with self.timed("compute"):
+            metrics = self._results[-1].metrics.numpy()
+        return self._objective.name_metrics(metrics)["total_loss"]
+
     def read(self, global_batch_size: int) -> tuple[dict[str, Any], UpdateResult]:
         """The figures to log for the updates since the last call, and the last update's result; then starts afresh.
 

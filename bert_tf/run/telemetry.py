@@ -110,6 +110,12 @@ class Telemetry:
         self.note(f"{phase}: {plan}")
 
     @_on_chief
+    def first_update(self, update: int, loss: float, secs: float) -> None:
+        """Says that a start has made its first update: of ten of the recipe's, the next line may be minutes away."""
+        self.note(f"first update: loss {loss:.4f}, after {secs:.1f} s with compilation")
+        self._console.begin(update)
+
+    @_on_chief
     def train(self, update: int, **metrics: Any) -> None:
         """Records the state after `update` updates; names as in metrics.jsonl.
 

@@ -197,8 +197,12 @@ class Trainer:
             batches = itertools.chain([first], batches)
         with noted_stop_signals() as signals, self._writer:
             self._evaluate()  # one that was due when a signal stopped the previous start
+            began, is_first = time.monotonic(), True
             while not self._is_at_end and not self._stopped_by:
                 self._update(batches, signals)
+                if is_first:
+                    is_first, loss = False, self._statistics.last_loss()
+                    self._telemetry.first_update(self._num_applied, loss, time.monotonic() - began)
                 is_due = self._stopped_by or self._num_applied % config.save_checkpoint_steps == 0
                 is_reported = is_due or self._is_evaluation_due or self._num_applied % config.display_loss_steps == 0
                 if is_reported or self._is_at_end:

@@ -220,16 +220,19 @@ def test_other_ranks_are_silent_and_write_nothing(tmp_path, capsys):
 
 def test_without_a_terminal_lines_are_printed_at_most_every_ten_seconds(tmp_path, capsys):
     logs = start(tmp_path, 1000, phase="phase_1", flops_per_sequence=4e7)
+    logs.first_update(1, 10.5, 21.04)
     for update in range(10, 510, 10):
         logs.train(update, **TRAIN, update_secs=2.0, instances_per_row=2.0, tokens_per_sec=12345.6)
     logs.end("SIGTERM")
-    first, last = capsys.readouterr().err.splitlines()
+    out, err = capsys.readouterr()
+    assert "\nfirst update: loss 10.5000, after 21.0 s with compilation\n" in out
+    first, last = err.splitlines()
     for text in ("update 10 of 1,000", "loss 9.5000", "MLM accuracy 0.125", "NSP accuracy 0.500"):
         assert text in first
     assert "learning rate 6.000e-03" in first and "100.0 sequences/s, 12,346 tokens/s" in first
     assert "2 GFLOP/s" in first, "packed instances share the work of their row"
-    assert "33:00 left" in first  # 990 updates of 2 s
-    assert "update 500 of 1,000" in last
+    assert "left" not in first, "its time includes compilation"
+    assert "update 500 of 1,000" in last and "16:40 left" in last  # 500 updates of 2 s
 
 
 @pytest.mark.parametrize("interval", [0.0, 10.0])
@@ -248,6 +251,7 @@ def test_at_a_terminal_there_is_a_bar(tmp_path, monkeypatch):
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 160, 0, 0))
     monkeypatch.setattr("sys.stderr", os.fdopen(slave, "w"))
     logs = start(tmp_path, 1000, phase="phase_1", flops_per_sequence=1e10)
+    logs.first_update(1, 10.5, 21.0)
     logs.train(10, **TRAIN)
     logs.warning("the loss has not moved")
     logs.end()
@@ -257,7 +261,7 @@ def test_at_a_terminal_there_is_a_bar(tmp_path, monkeypatch):
         while part := os.read(master, 4096):
             written += part
     shown = written.decode()
-    for text in ("phase_1 10/1000", "ETA", "loss 9.500", "mlm 0.125", "nsp 0.500", "lr 6.00e-03"):
+    for text in ("phase_1 1/1000 ETA ?", "phase_1 10/1000 ETA ", "loss 9.500", "mlm 0.125", "nsp 0.500", "lr 6.00e-03"):
         assert text in shown
     assert "100.0 seq/s" in shown and "1 TFLOP/s" in shown
     assert "\rwarning: the loss has not moved" in shown.replace("\x1b[A", "")

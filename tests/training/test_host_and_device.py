@@ -213,11 +213,13 @@ def test_results_are_read_only_where_they_are_logged(monkeypatch, tmp_path, num_
         return {"total_loss": 0.0, "throughput_train": 1.0}, None
 
     monkeypatch.setattr(UpdateStatistics, "read", read)
+    monkeypatch.setattr(UpdateStatistics, "last_loss", lambda interval: reads.append("loss") or 0.5)
     settings = dict(num_ranks=num_ranks, save_checkpoint_steps=10, display_loss_steps=5)
     made = make_trainer(monkeypatch, tmp_path, 10, [Unwatched()] * 2, Alike(0, num_ranks, {}), **settings)
     monkeypatch.setattr(made._checkpoints, "write", lambda _: tmp_path)
     reads.clear()
     assert made.fit()
-    # Where the run stands when it begins, three times, and then each log line: five results, and where it stands.
-    assert reads[:-1] == [0, 0, 0, 5, 5, 5, 10]
+    # Where the run stands when it begins, three times, the loss of the first update, and then each log line: five
+    # results, and where it stands.
+    assert reads[:-1] == [0, 0, 0, "loss", 5, 5, 5, 10]
     assert timed == 2 * [*[num_ranks > 1] * 2, False, False, False]
