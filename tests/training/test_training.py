@@ -15,12 +15,15 @@ from pathlib import Path
 import pytest
 
 from bert_tf.memory.plan import PROGRAM, Workload, predict
+from bert_tf.ranks.workers import Workers
 from bert_tf.run import checkpoint
 from bert_tf.run.checkpoint import PREFIX
 from bert_tf.run.telemetry import Telemetry
+from bert_tf.settings.programs import PretrainingOptions
 from bert_tf.settings.training import PretrainingConfig
 from bert_tf.tasks.pretraining.evaluation import Scorer
 from bert_tf.tasks.pretraining.task import PretrainingTask
+from bert_tf.tasks.task import Run
 from bert_tf.training.step import TrainStep
 from tests import processes
 from tests.fuzz_program import answers
@@ -238,6 +241,15 @@ def test_mistakes_are_one_line_and_exit_2(dataset, tmp_path):
     for (changes, words), (code, message) in zip(mistakes, given):
         assert code == 2 and words in message and "\n" not in message, changes
     assert not (tmp_path / "checkpoints").exists()
+
+
+def test_held_out_files_that_are_trained_on_are_told(dataset, tmp_path, capsys):
+    (tmp_path / "linked").symlink_to(dataset)
+    files = dict(input_files=str(dataset / "training"), bert_config_file=str(dataset / "bert_config.json"))
+    for split, is_told in ("training", True), ("test", False):
+        options = PretrainingOptions(**files, eval_files=str(tmp_path / "linked" / split))
+        PretrainingTask(False, None).open(Run(PretrainingConfig(**SETTINGS), options, Workers(), tmp_path))
+        assert ("--eval_files names 3 of the files of --input_files" in capsys.readouterr().out) == is_told
 
 
 def test_phase_2_starts_from_all_weights_of_phase_1_and_loses_nothing(finished, dataset, tmp_path):

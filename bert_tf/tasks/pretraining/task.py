@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bert_tf.base.errors import UserError
@@ -91,6 +92,12 @@ class PretrainingTask(Task):
             if patterns := getattr(options, flag):
                 sets[flag] = open_instances(patterns, flag, config.max_seq_length, rules, self.no_next_sentence)
         self.instances, self.held_out_instances = sets["input_files"], sets.get("eval_files")
+        files = [set(map(Path.resolve, instances.files)) for instances in sets.values()]
+        if len(files) == 2 and (shared := files[0] & files[1]):
+            run.say(
+                f"warning: --eval_files names {len(shared)} of the files of --input_files, such as {min(shared)}; "
+                "scores on text that is trained on say nothing of other text: the folder 'test' holds what is held out"
+            )
         self.bert_config = _choose_config(options, self.instances)
         for instances in sets.values():
             # A checkpoint's vocabulary may have reserved rows beyond the data's.
