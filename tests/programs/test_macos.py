@@ -64,7 +64,7 @@ def test_data_are_prepared_and_a_killed_training_goes_on(tmp_path):
         run(tmp_path, "data/bertPrep.py", *f"--dataset custom --n_processes 2 --action {action}".split())
 
     results = tmp_path / "results"
-    launcher = "-m bert_tf.launch pretraining_lamb_phase1 4 4 4 1e-3 1e-3 fp32 false 1 2 2 40 10 1 1 tiny".split()
+    launcher = "-m bert_tf.launch pretraining_lamb_phase1 4 4 4 1e-3 1e-3 fp32 false 1 2 2 240 10 1 1 tiny".split()
     variables = {"DATASET": "custom", "RESULTS_DIR": str(results)}
     killed = start(tmp_path, *launcher, **variables)
     deadline = time.monotonic() + 300
@@ -77,4 +77,4 @@ def test_data_are_prepared_and_a_killed_training_goes_on(tmp_path):
         time.sleep(0.1)
     assert not processes_of(tmp_path), said
     said = run(tmp_path, *launcher, **variables)
-    assert "update 36 of 36" in said and "going on from" in said, said
+    assert "update 216 of 216" in said and "going on from" in said, said
