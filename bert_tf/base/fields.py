@@ -14,11 +14,9 @@ from bert_tf.base.errors import UserError, contrast
 # Control characters, halves of UTF-16 pairs, and characters that cannot be seen: soft hyphen, zero-width space, marks
 # of direction and byte order. The joiners U+200C and U+200D are not among them, which change how letters look.
 _INVISIBLE = re.compile(r"[\0-\x1f\x7f-\x9f\xad\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ud800-\udfff\ufeff]")
-
-
 _MAX_DEPTH = 100
-_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
-_KINDS |= {list: "a list", dict: "an object"}
+KIND_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+KIND_NAMES |= {list: "a list", dict: "an object"}
 
 
 def read_object(text: str, where: str, remedy: str, *, is_strict: bool = False) -> dict[str, Any]:
@@ -63,7 +61,7 @@ def checked_fields(content: Any, kinds: Mapping[str, type]) -> dict[str, Any]:
         value = content.get(name) if isinstance(content, dict) else None
         is_number = type(value) is int and kind is float
         if not is_number and type(value) is not kind:
-            raise ValueError(f"names no {name}, or not as {_KINDS[kind]}")
+            raise ValueError(f"names no {name}, or not as {KIND_NAMES[kind]}")
     return {name: content[name] for name in kinds}
 
 

@@ -32,9 +32,11 @@ _MAX_ZEROS = 1 / 8  # share of zero bytes in a text; it is half in Latin letters
 _FEW_ZEROS = 8  # so many, all at even or all at odd positions, are of UTF-16, too: of the spaces in other scripts
 
 
-def is_of_other_format(head: bytes) -> bool:
-    """Whether a file that begins with `head` is packed, a document or a table, so that no encoding makes text of it."""
-    return head.startswith(tuple(_BEGINNINGS)) or head.startswith(_TAR, _TAR_START)
+def find_format(head: bytes) -> tuple[str, str] | None:
+    """What a file is whose `head` no encoding makes text of, and the command that does; None if it may be text."""
+    if head.startswith(_TAR, _TAR_START):
+        return "a tar archive", "tar -xf {}"
+    return next((kind for beginning, kind in _BEGINNINGS.items() if head.startswith(beginning)), None)
 
 
 def describe_non_text(head: bytes, name: str) -> str | None:
@@ -44,11 +46,9 @@ def describe_non_text(head: bytes, name: str) -> str | None:
     """
     if head and not head.strip(b"\0"):
         return "full of zero bytes, as after a power failure or a download cut short; fetch or make it again"
-    kind = next((kind for beginning, kind in _BEGINNINGS.items() if head.startswith(beginning)), None)
+    kind = find_format(head)
     if not kind and _ISO_2022 in head:
         kind = "ISO-2022", "iconv -f ISO-2022-JP -t UTF-8 {} > OUT"
-    if not kind and head.startswith(_TAR, _TAR_START):
-        kind = "a tar archive", "tar -xf {}"
     num_even, num_odd = head[::2].count(0), head[1::2].count(0)
     is_one_sided = num_even + num_odd >= _FEW_ZEROS and 0 in (num_even, num_odd)
     if not kind and (is_one_sided or num_even + num_odd > _MAX_ZEROS * len(head)):

@@ -7,7 +7,7 @@ import glob
 import hashlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,8 +94,7 @@ class InstanceSet:
         allow_open_files(_USUAL_LIMIT)
         self.files, self._argument = find_shards(patterns, argument), argument
         self.patterns = ",".join(str(Path(part).absolute()) for part in split_paths(patterns))
-        self.folder, self.manifest = self._find_manifest()
-        self._require_whole(patterns)
+        self.folder, self.manifest = self._find_manifest({Path(part) for part in split_paths(patterns)})
 
     @property
     def num_instances(self) -> int:
@@ -212,9 +211,17 @@ class InstanceSet:
         """
         raise NotImplementedError
 
-    def _find_manifest(self) -> tuple[Path | None, Manifest | None]:
-        """Those of the first file. Raises: UserError if other files were made with another vocabulary or casing."""
-        (folder, manifest), *further = map(self._manifest_beside, dict.fromkeys(path.parent for path in self.files))
+    def _find_manifest(self, named: Collection[Path]) -> tuple[Path | None, Manifest | None]:
+        """Those of the first file.
+
+        Raises: UserError if other files were made with another vocabulary or casing, or if a folder that is itself
+          `named` lacks files.
+        """
+        shard_folders = dict.fromkeys(path.parent for path in self.files)
+        (folder, manifest), *further = beside = list(map(self._manifest_beside, shard_folders))
+        for shard_folder, (manifest_folder, listing) in zip(shard_folders, beside):
+            if shard_folder in named and manifest_folder and listing:
+                self._require_whole(shard_folder, [manifest_folder / entry.file for entry in listing.entries])
         for other_folder, other in further:
             if manifest and other and _tokenization(other) != _tokenization(manifest):
                 raise UserError(
@@ -223,18 +230,15 @@ class InstanceSet:
                 )
         return folder, manifest
 
-    def _require_whole(self, patterns: str) -> None:
-        """Raises: UserError if a folder among the patterns lacks a file that its manifest lists."""
+    def _require_whole(self, folder: Path, listed: Sequence[Path]) -> None:
+        """Raises: UserError if a folder lacks a file that its manifest lists."""
         shards = set(self.files)
-        for pattern in filter(os.path.isdir, split_paths(patterns)):
-            folder, manifest = self._manifest_beside(Path(pattern))
-            listed = [folder / entry.file for entry in manifest.entries] if folder and manifest else []
-            if missing := [path for path in listed if path.parent == Path(pattern) and path not in shards]:
-                raise UserError(
-                    f"--{self._argument}={pattern} lacks {len(missing)} of the files that {MANIFEST_NAME} lists there, "
-                    f"such as {missing[0].name}: copy the folder again, or make them (data/bertPrep.py --action verify "
-                    f"--repair); to do without them, name the others: {pattern}/*{missing[0].suffix}"
-                )
+        if missing := [path for path in listed if path.parent == folder and path not in shards]:
+            raise UserError(
+                f"--{self._argument}={folder} lacks {len(missing)} of the files that {MANIFEST_NAME} lists there, such "
+                f"as {missing[0].name}: copy the folder again, or make them (data/bertPrep.py --action verify "
+                f"--repair); to do without them, name the others: {folder}/*{missing[0].suffix}"
+            )
 
     def _manifest_beside(self, shard_folder: Path) -> tuple[Path | None, Manifest | None]:
         for folder in (shard_folder.parent, shard_folder):

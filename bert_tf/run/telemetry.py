@@ -216,8 +216,9 @@ class Telemetry:
         # NVIDIA's and Google's TF2 code leaves a JSON file with this name and the first two keys
         # for tools that collect results.
         # A start that only ends a run, killed or stopped behind its last update, has trained nothing itself.
-        recorded = (event for event in reversed(read_events(self.run_folder)) if event["event"] == "train")
-        last_train = self._last_train or next(recorded, {})
+        last_train = self._last_train or next(
+            (event for event in reversed(read_events(self.run_folder)) if event["event"] == "train"), {}
+        )
         summary = {
             "total_training_steps": record["update"],
             "train_loss": last_train.get("total_loss"),

@@ -15,7 +15,7 @@ import math
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -320,8 +320,9 @@ def _peak_rate(bert_model: str, batch: int) -> float:
 def _measured_rate(call: Budget, phase: Phase) -> float | None:
     """The last recorded sequences a second of a finished measurement; None if there are none."""
     events = read_events(call.run_folder(phase)) if call.end_reason(phase) == DONE else []
-    rates = [event.get("throughput_train", 0) for event in events if event["event"] == "train"] or [0]
-    return rates[-1] if is_number(rates[-1]) and 0 < rates[-1] < math.inf else None
+    rates = [event.get("throughput_train") for event in events if event["event"] == "train"]
+    rate: Any = rates[-1] if rates else None
+    return rate if is_number(rate) and 0 < rate < math.inf else None
 
 
 def _describe_text(call: Training, data: PreparedData) -> None:

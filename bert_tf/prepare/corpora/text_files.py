@@ -24,7 +24,7 @@ from typing import Any, BinaryIO
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file, check_folder, naming_unreadable, open_file
-from bert_tf.base.formats import HEAD_BYTES, describe_non_text, is_of_other_format
+from bert_tf.base.formats import HEAD_BYTES, describe_non_text, find_format
 from bert_tf.base.progress import Progress, print_beside_bars
 from bert_tf.settings.preparation import PreparationOptions, command
 
@@ -212,7 +212,7 @@ def find_encoding(path: Path, fallback: str | None, errors: str) -> str:
     marked = marked_encoding(head)
     other_kind = None if marked else describe_non_text(head[:HEAD_BYTES], path.name)
     remedy = "or take it out of the input"
-    if other_kind and is_of_other_format(head):
+    if other_kind and find_format(head):
         raise UserError(f"{path}: {other_kind}; {remedy}")
     if not marked and b"\0" in head:
         other_kind = other_kind or f"a binary file, not text (a NUL at byte {head.index(0)}; {_WITHOUT_NULS})"

@@ -99,12 +99,11 @@ class PretrainingTask(Task):
                 "scores on text that is trained on say nothing of other text: the folder 'test' holds what is held out"
             )
         self.bert_config = _choose_config(options, self.instances)
-        for instances in sets.values():
-            # A checkpoint's vocabulary may have reserved rows beyond the data's.
-            if warning := instances.check_vocabulary(
-                self.bert_config.vocab_size, has_reserved_rows=bool(options.init_checkpoint)
-            ):
-                run.say(warning)
+        # A checkpoint's vocabulary may have reserved rows beyond the data's.
+        num_rows, has_reserved_rows = self.bert_config.vocab_size, bool(options.init_checkpoint)
+        warnings = [each.check_vocabulary(num_rows, has_reserved_rows=has_reserved_rows) for each in sets.values()]
+        if warnings[0]:
+            run.say(warnings[0])
         self.bert_config.check_length(config.max_seq_length)
         self.tokenizer_files, *held_out_files = (instances.tokenizer_files() for instances in sets.values())
         if self.tokenizer_files and held_out_files not in ([], [{}], [self.tokenizer_files]):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_tf.base.errors import BadRecords, UserError, contrast
-from bert_tf.base.fields import UnreadFields
+from bert_tf.base.fields import KIND_NAMES, UnreadFields
 from bert_tf.base.files import check_file, read_json_object
 from bert_tf.text.basic_tokenizer import Casing, tokenize_words
 
@@ -30,7 +30,7 @@ _KNOWN_FIELDS = frozenset(
     "version data title paragraphs context qas id question answers text answer_start is_impossible "
     "plausible_answers".split()
 )
-_KINDS = {list: "a list", str: "a text", int: "a whole number", (str, int): "a text or a whole number"}
+_KIND_NAMES: dict[Any, str] = {**KIND_NAMES, (str, int): "a text or a whole number"}
 # What tools count in answer_start: characters as in Python, or code units of the encoding of their language's strings.
 _UNITS = {"characters": "utf-32-le", "UTF-16 code units": "utf-16-le", "bytes of UTF-8": "utf-8"}
 # Google's reader splits a context into words only at these spaces. Other Unicode spaces stay inside a word; the
@@ -202,7 +202,9 @@ def _field(item: Any, name: str, kind: Any, location: str) -> Any:
     """The field `name` of `item`. Raises: UserError if `item` is no object, or the field not of this `kind`."""
     value = item.get(name) if isinstance(item, dict) else None
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise UserError(f"{location}: the field {name!r} must be {_KINDS[kind]}, not {value!r:.80}; {_FORMAT_ADVICE}")
+        raise UserError(
+            f"{location}: the field {name!r} must be {_KIND_NAMES[kind]}, not {value!r:.80}; {_FORMAT_ADVICE}"
+        )
     return value
 
 
