@@ -25,6 +25,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
+import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -38,7 +39,7 @@ from benchmarks.finished import Finished, Line
 from benchmarks.frame import CHECKOUT, Bench, existing_path, read_scores, run_command
 from benchmarks.trials import data_digest, mean_and_spread, small_model
 from bert_tf.base.errors import UserError
-from bert_tf.base.progress import Progress
+from bert_tf.base.progress import Progress, print_beside_bars
 from bert_tf.launch.environment import flag_texts
 from bert_tf.records.manifest import MANIFEST_NAME, read_manifest
 
@@ -395,5 +396,7 @@ def _program_secs(program: str, flags: Mapping[str, Any], folder: Path) -> float
 
 
 def _command_secs(command: Sequence[str | Path], flags: Mapping[str, Any]) -> float:
-    """Runs a program; returns its processor seconds."""
+    """Runs a program; returns its processor seconds. Says which, because a trial takes many minutes."""
+    program, folder = command[-1], flags.get("model_dir") or flags["output_dir"]
+    print_beside_bars(f"{os.path.basename(program)} into {folder} ...")
     return timed(lambda: run_command([*command, *flag_texts(flags)]))[1]
