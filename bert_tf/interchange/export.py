@@ -17,14 +17,14 @@ import safetensors.numpy
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_folder, check_folder
 from bert_tf.bert_config import BertConfig
-from bert_tf.interchange.heads import HEADS, TEXTS
+from bert_tf.interchange.heads import HEADS, TEXTS, Head
 from bert_tf.interchange.hugging_face import ACTIVATIONS, CONFIG, SAFETENSORS, is_transposed, to_their_name
 from bert_tf.interchange.initialise import choose_tokenizer, find_weights, require_config
 from bert_tf.interchange.labels import CLASSES, REGRESSION, numbered_labels, read_task
 from bert_tf.interchange.weights import Weights
 from bert_tf.model.heads import PretrainingModel
 from bert_tf.run.run_folder import read_config
-from bert_tf.run.variables import check_encoder
+from bert_tf.run.variables import check_encoder, enumerate_names
 from bert_tf.text.hugging_face import SPECIAL_FIELDS, TOKENIZER, wordpiece_pipeline
 from bert_tf.text.tokenizer import CasingFlags
 from bert_tf.text.vocabulary import SETTINGS, VOCABULARY, Tokenizer
@@ -39,22 +39,16 @@ class _Architecture(NamedTuple):
 
     name: str
     prefixes: tuple[str, ...]  # of our names of its heads' variables
-    pipeline: str = "feature-extraction"
+    pipeline: str
     has_pooler: bool = True
-    has_labels: bool = False
 
 
 # The first one whose heads are all in a checkpoint is used; the checkpoint's other heads are left out.
 _ARCHITECTURES = (
-    *(
-        _Architecture(
-            head.architecture, (f"{head.scope}output_",), head.name.replace(" ", "-"), head.uses_pooler, head.has_labels
-        )
-        for head in HEADS
-    ),
+    *(_Architecture(head.architecture, (f"{head.scope}output_",), head.pipeline, head.uses_pooler) for head in HEADS),
     _Architecture("BertForPreTraining", ("cls/predictions/", "cls/seq_relationship/"), "fill-mask"),
     _Architecture("BertForMaskedLM", ("cls/predictions/",), "fill-mask", has_pooler=False),
-    _Architecture("BertModel", ()),
+    _Architecture("BertModel", (), "feature-extraction"),
 )
 _POOLER = "bert/pooler/"
 _FILES = {CONFIG, SAFETENSORS, CARD, TOKENIZER, SETTINGS, VOCABULARY}
@@ -101,10 +95,15 @@ def export(
     tokenizer, assumed = choose_tokenizer(vocab_file, flags, config, weights)
     architecture, names = _choose_architecture(weights, config)
     hugging_face_config = _to_hugging_face_config(config, architecture.name, tokenizer.vocab)
-    if architecture.has_labels:
-        hugging_face_config.update(_describe_classes(weights, f"{architecture.prefixes[0]}weights"))
+    for head in HEADS:
+        if head.has_labels and head.architecture == architecture.name:
+            hugging_face_config.update(_describe_classes(weights, head))
     texts = {CONFIG: _to_json(hugging_face_config), **tokenizer_files(tokenizer, config)}
-    tensors = {to_their_name(name): _read(weights, name) for name in names}
+    arrays = {name: weights.read(name) for name in names}
+    tensors = {
+        to_their_name(name): np.ascontiguousarray(array.T if is_transposed(name) else array)
+        for name, array in arrays.items()
+    }
     num_weights = sum(array.size for array in tensors.values())
     card = folder / CARD
     if has_card := card.is_file():
@@ -201,16 +200,12 @@ def _choose_architecture(weights: Weights, config: BertConfig) -> tuple[_Archite
     if not (architecture.has_pooler and needs_pooler):
         names = [name for name in names if not name.startswith(_POOLER)]
     if wrong := [name for name in names if list(stored.get(name, ())) != shapes[name]]:
-        faults = ", ".join(f"{name} is {stored.get(name, 'missing')}, not {shapes[name]}" for name in wrong[:3])
-        fault = f"{weights.source}: {faults} ({len(wrong)} variables in all)"
-        raise UserError(f"{fault}; name a whole {architecture.name}, with its own {weights.config_file.name}")
+        faults = [f"{name} is {stored.get(name, 'missing')}, not {shapes[name]}" for name in wrong]
+        raise UserError(
+            f"{weights.source}: {enumerate_names(faults)}; name a whole {architecture.name}, with its own "
+            f"{weights.config_file.name}"
+        )
     return architecture, names
-
-
-def _read(weights: Weights, name: str) -> np.ndarray:
-    """A variable in Hugging Face's layout."""
-    array = weights.read(name)
-    return np.ascontiguousarray(array.T if is_transposed(name) else array)
 
 
 def _to_hugging_face_config(config: BertConfig, architecture: str, vocab: Mapping[str, int]) -> dict[str, Any]:
@@ -230,13 +225,14 @@ def _to_hugging_face_config(config: BertConfig, architecture: str, vocab: Mappin
     }
 
 
-def _describe_classes(weights: Weights, variable: str) -> dict[str, Any]:
-    """What ``config.json`` says about the classifier whose matrix is `variable`: its labels, which are numbered if they
-    are not known, and what kind of problem it solves."""
-    num_classes, task = weights.shapes[variable][0], read_task(weights, variable)
+def _describe_classes(weights: Weights, head: Head) -> dict[str, Any]:
+    """What ``config.json`` says about a classifier: its labels, which are numbered if they are not known, and what kind
+    of problem it solves."""
+    num_classes, task = weights.shapes[head.variable][0], read_task(weights, head)
     labels = task.labels if task else numbered_labels(num_classes)
-    names = {"id2label": dict(enumerate(labels)), "label2id": {label: number for number, label in enumerate(labels)}}
+    described = {"id2label": dict(enumerate(labels)), "label2id": dict(zip(labels, range(num_classes)))}
     problem = task.problem if task else REGRESSION if num_classes == 1 else CLASSES
     # If a regression's config.json had no problem_type, a pipeline shows the number's sigmoid. The export keeps that.
-    says_problem = variable == TEXTS.variable and not (task and problem == REGRESSION and not task.is_named)
-    return {**names, **({"problem_type": problem} if says_problem else {})}
+    if head == TEXTS and not (task and problem == REGRESSION and not task.is_named):
+        described["problem_type"] = problem
+    return described

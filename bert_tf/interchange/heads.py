@@ -9,13 +9,18 @@ from typing import NamedTuple
 class Head(NamedTuple):
     """A linear layer on the encoder, which fine-tuned models have and models that were only pre-trained lack."""
 
-    name: str  # in messages; with hyphens it is Hugging Face's name of the pipeline
+    name: str  # in messages
     scope: str  # the prefix of our names of its variables
     outputs: Sequence[str]  # the names of the model's outputs in exports
     architecture: str = ""  # the class of transformers that computes the same; "": there is none
     prefix: str = "classifier"  # of Hugging Face's names of its variables; several classes have the same
     uses_pooler: bool = True  # reads the pooled first position; else it computes a value for each position
     has_labels: bool = False  # whether its outputs are classes with names
+
+    @property
+    def pipeline(self) -> str:
+        """Hugging Face's name of the pipeline."""
+        return self.name.replace(" ", "-")
 
     @property
     def variable(self) -> str:

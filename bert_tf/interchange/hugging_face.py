@@ -100,8 +100,9 @@ def read_config(path: Path) -> BertConfig:
     }
     if wrong := next((name for name, is_allowed in allowed.items() if not is_allowed), ""):
         rule = f", and must be {' or '.join(map(repr, _ALLOWED[wrong]))}" if wrong in _ALLOWED else ""
-        fault = f"{path}: {wrong} is {values[wrong]!r:.120}{rule}"
-        raise UserError(f"{fault}: the encoder here is BERT's own; name another model")
+        raise UserError(
+            f"{path}: {wrong} is {values[wrong]!r:.120}{rule}: the encoder here is BERT's own; name another model"
+        )
     sizes = {field.name: values[field.name] for field in dataclasses.fields(BertConfig) if field.name in values}
     activation = ACTIVATIONS[values.get("hidden_act", "gelu")]
     try:
@@ -152,8 +153,10 @@ def read_folder(folder: Path) -> Weights:
     classifier = f"{TEXTS.prefix}.weight"
     classes = [head.architecture for head in heads if classifier in tensors and classifier in head.names]
     if len(classes) > 1:
-        fault = f"architectures must say of which class {classifier} is the head"
-        raise UserError(f"{config_file}: {fault}; put the model's class there: {' or '.join(classes)}")
+        raise UserError(
+            f"{config_file}: architectures must say of which class {classifier} is the head; put the model's class "
+            f"there: {' or '.join(classes)}"
+        )
     # Our name -> Hugging Face's names: in some files a variable has an old and a new one.
     names: dict[str, list[str]] = {}
     for theirs in tensors:
@@ -161,7 +164,6 @@ def read_folder(folder: Path) -> Weights:
             names.setdefault(head_names.get(theirs, to_our_name(theirs)), []).append(theirs)
 
     has_one_type = config.type_vocab_size > 1 and not gives_token_types(folder)
-    one_type = f"{folder}: its tokenizer gives no token types, so both texts of a pair are of the first type"
 
     def read(name: str) -> np.ndarray:
         if name.startswith("cls/predictions/"):
@@ -170,8 +172,10 @@ def read_folder(folder: Path) -> Weights:
         array = tensors[first].read()
         for synonym in synonyms:
             if not np.array_equal(array, tensors[synonym].read()):
-                fault = f"{first} and {synonym} are names of the same parameter, but differ"
-                raise UserError(f"{path}: {fault}; remove the one that the model was not trained with")
+                raise UserError(
+                    f"{path}: {first} and {synonym} are names of the same parameter, but differ; remove the one that "
+                    "the model was not trained with"
+                )
         if name == _TYPE_TABLE and has_one_type:
             array = np.repeat(array[:1], len(array), axis=0)  # our rows give the second text of a pair the second type
         return array.T if is_transposed(name) else array
@@ -188,6 +192,7 @@ def read_folder(folder: Path) -> Weights:
             )
 
     shapes = {name: tensors[theirs[0]].shape for name, theirs in names.items()}
+    one_type = f"{folder}: its tokenizer gives no token types, so both texts of a pair are of the first type"
     return Weights(
         source=str(folder),
         shapes={name: shape[::-1] if is_transposed(name) else shape for name, shape in shapes.items()},
@@ -216,8 +221,10 @@ def _open_shards(path: Path) -> dict[str, StoredTensor]:
     for name in sorted({Path(str(file)).name for file in file_of_tensor.values()}):
         tensors.update(_open_safetensors(path.parent / name))
     if missing := sorted(file_of_tensor.keys() - tensors.keys()):
-        fault = f"{missing[0]} is in none of the files that it names ({len(missing)} missing in all)"
-        raise UserError(f"{path}: {fault}; {_FETCH_AGAIN}")
+        raise UserError(
+            f"{path}: {missing[0]} is in none of the files that it names ({len(missing)} missing in all); "
+            f"{_FETCH_AGAIN}"
+        )
     return tensors
 
 
@@ -247,8 +254,10 @@ def _open_torch_file(path: Path) -> dict[str, StoredTensor]:
         tensors = {str(name): value.detach() for name, value in content.items()}  # fails unless all are tensors
     except Exception as error:  # a damaged pickle may raise anything
         reason = first_line(error).partition(". ")[0]  # without PyTorch's advice, which would run code in the file
-        fault = f"{path} cannot be read ({reason}): it is damaged, or holds more than tensors"
-        raise UserError(f"{fault}; fetch it again, or {save_again}") from None
+        raise UserError(
+            f"{path} cannot be read ({reason}): it is damaged, or holds more than tensors; fetch it again, or "
+            f"{save_again}"
+        ) from None
 
     def to_numpy(tensor: Any) -> np.ndarray:
         return tensor.float().to_dense().numpy()  # NumPy has neither bfloat16 nor sparse arrays

@@ -30,12 +30,10 @@ _NO_MODEL = (
     f"serve as one) and {hugging_face.SAFETENSORS}, {hugging_face.SHARDS} with the files that it names, or "
     f"{hugging_face.TORCH}; unpack an archive"
 )
-# Weight files of transformers that are not supported, with the argument of from_pretrained that reads them.
-_UNSUPPORTED_FILES = {
-    f"{hugging_face.TORCH}.index.json": "",
-    "tf_model.h5": ", from_tf=True",
-    "flax_model.msgpack": ", from_flax=True",
-}
+# Weight files of transformers that are not read here.
+_UNSUPPORTED_FILES = (f"{hugging_face.TORCH}.index.json", "tf_model.h5", "flax_model.msgpack")
+# Where models may lie below a folder: in it, or in the cache of a model of Hugging Face's hub.
+_BELOW = (f"*/*{_INDEX}", f"*/{hugging_face.CONFIG}", f"snapshots/*/{hugging_face.CONFIG}")
 _HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?")
 _RESERVED = re.compile(r"\[unused\d+\]")
 # Fields of a configuration, and where the weights show each: a variable, and the axis of that size.
@@ -82,8 +80,7 @@ def _prefix_at(path: Path) -> Path:
     if is_folder and len(candidates) == 1:
         return candidates[0]
     if not prefixes:
-        is_in_model = path.is_file() and hugging_face.is_folder(path.parent)
-        raise UserError(f"is a file of a model; name its folder, {path.parent}" if is_in_model else _no_model(path))
+        raise UserError(_no_model(path))
     named = [prefix for prefix in prefixes if str(prefix).startswith(str(path))] or prefixes
     raise UserError(f"is no checkpoint's name, which is that of its files up to '{_INDEX}'; name {_last_three(named)}")
 
@@ -95,20 +92,19 @@ def _last_three(paths: Iterable[Path]) -> str:
 
 def _no_model(path: Path) -> str:
     """A message for a path with nothing that can be read: what is there instead, and what to name."""
-    for name, argument in _UNSUPPORTED_FILES.items():
-        if (path / name).is_file():
-            load = f"its class's from_pretrained({str(path)!r}{argument})"
-            remedy = f"have transformers save the model as {hugging_face.SAFETENSORS}"
-            return f"{name} is not read here; {remedy} ({load}.save_pretrained(FOLDER)), and name that folder"
-    if snapshots := sorted(path.glob(f"snapshots/*/{hugging_face.CONFIG}")):
-        names = " or ".join(str(file.parent) for file in snapshots)
-        return f"is the cache of a model of Hugging Face's hub; name {names}"
-    inside = {file.parent for pattern in (f"*/{hugging_face.CONFIG}", f"*/*{_INDEX}") for file in path.glob(pattern)}
-    if models := [folder for folder in inside if hugging_face.is_folder(folder) or any(folder.glob(f"*{_INDEX}"))]:
-        return f"no model is in that folder itself; name one in it: {_last_three(models)}"
+    if unsupported := [name for name in _UNSUPPORTED_FILES if (path / name).is_file()]:
+        return (
+            f"{unsupported[0]} is not read here; load the model with from_pretrained of transformers, save it as "
+            f"{hugging_face.SAFETENSORS} with save_pretrained(FOLDER), and name that folder"
+        )
+    files = [path] if path.is_file() else [file for pattern in _BELOW for file in path.glob(pattern)]
+    if models := {file.parent for file in files if file.suffix == _INDEX or hugging_face.is_folder(file.parent)}:
+        return f"a model's folder must be named, such as {_last_three(models)}"
     if not path.exists() and _HUB_NAME.fullmatch(str(path)):
-        fetch = f"must be fetched first (huggingface-cli download {path} --local-dir FOLDER)"
-        return f"there is no such folder; a model of Hugging Face's hub {fetch}; then name that folder"
+        return (
+            f"there is no such folder; a model of Hugging Face's hub must be fetched first (huggingface-cli download "
+            f"{path} --local-dir FOLDER); then name that folder"
+        )
     return _NO_MODEL
 
 
@@ -203,20 +199,21 @@ def _compare_with_stored(tokenizer: Tokenizer, path: Path, stored: StoredTokeniz
     except UserError:  # it is damaged or not supported, which may be why the user names another
         return ""
     differences = [
-        (number, piece, stored_piece)
+        (number, *contrast(piece, stored_piece))
         for number, (piece, stored_piece) in enumerate(zip(tokenizer.inv_vocab, pieces))
         if piece != stored_piece and piece and stored_piece and not _RESERVED.fullmatch(stored_piece)
     ]
-    fault = ""
     if differences:
-        number, *both_pieces = differences[0]
-        piece, stored_piece = contrast(*both_pieces)
-        others = f"{len(differences):,} tokens are others than in {stored.vocab_file}"
-        fault = f"{others}: {number} is {piece}, {stored_piece} there"
+        number, piece, stored_piece = differences[0]
+        fault = (
+            f"{len(differences):,} tokens are others than in {stored.vocab_file}: {number} is {piece}, {stored_piece} "
+            "there"
+        )
     elif stored.casing not in (None, tokenizer.casing):
         fault = f"its text has {tokenizer.casing}, that of {stored.folder} {stored.casing}"
-    advice = "a model knows only the tokens that it was trained with: leave --vocab_file out"
-    return fault and f"warning: {path}: {fault}; {advice}"
+    else:
+        return ""
+    return f"warning: {path}: {fault}; a model knows only the tokens that it was trained with: leave --vocab_file out"
 
 
 def check_same_tokenizer(weights: Weights, files: Mapping[str, str]) -> None:
@@ -260,22 +257,28 @@ def _difference(stored: StoredTokenizer, files: Mapping[str, str]) -> str:
     return ""
 
 
-def computation_differences(weights: Weights, config: BertConfig) -> list[str]:
-    """Lines about fields of `config` with which a model computes something else than the model that the weights were
-    trained in, by the configuration beside them, although all shapes are the same.
+def warn_of_weights(weights: Weights, config: BertConfig, telemetry: Telemetry) -> None:
+    """Warns of what is damaged or differs in the weights, and of fields of `config` with which a model computes
+    something else than the one that they were trained in, by the configuration beside them, though the shapes are the
+    same.
 
     Raises: UserError if the number of attention heads is another.
     """
     trained = weights.config or config
     if trained.num_attention_heads != config.num_attention_heads:
-        heads = f"num_attention_heads={trained.num_attention_heads}, the model has {config.num_attention_heads}"
-        raise UserError(f"{weights.source} was trained with {heads}; take the configuration beside it")
-    fields = ((field, getattr(trained, field), getattr(config, field)) for field in ("hidden_act", "layer_norm_eps"))
-    return [
-        f"{weights.source} was trained with {field}={trained_value}, the model computes {value}"
-        for field, trained_value, value in fields
-        if trained_value != value
-    ]
+        raise UserError(
+            f"{weights.source} was trained with num_attention_heads={trained.num_attention_heads}, the model has "
+            f"{config.num_attention_heads}; take the configuration beside it"
+        )
+    for warning in weights.warnings:
+        telemetry.warning(warning)
+    for field in ("hidden_act", "layer_norm_eps"):
+        trained_value, value = getattr(trained, field), getattr(config, field)
+        if trained_value != value:
+            telemetry.warning(
+                f"{weights.source} was trained with {field}={trained_value}, the model computes {value}; the "
+                "configuration beside it is taken without --bert_config_file; training makes up for the difference"
+            )
 
 
 def initialise_from(
@@ -300,14 +303,7 @@ def initialise_from(
         telemetry.note("starting from random weights" + allow_missing * ": --allow_missing_weights has no effect")
         return
     check_same_tokenizer(weights, tokenizer_files or {})
-    differences = computation_differences(weights, model.config)
-    for warning in weights.warnings:
-        telemetry.warning(warning)
-    for difference in differences:
-        telemetry.warning(
-            f"{difference}: a small difference, which training makes up for; the configuration beside the weights has "
-            "none"
-        )
+    warn_of_weights(weights, model.config, telemetry)
     variables = named_variables(model.variables)
     if not allow_missing:
         check_encoder(
@@ -318,8 +314,10 @@ def initialise_from(
         )
     loaded, missing, unused = load_weights(weights, model.variables, model.config.vocab_size)
     if not loaded:
-        contents = f"{enumerate_names(unused)}; name a BERT checkpoint"
-        raise UserError(f"--init_checkpoint={weights.source} holds none of the model's variables, but {contents}")
+        raise UserError(
+            f"--init_checkpoint={weights.source} holds none of the model's variables, but {enumerate_names(unused)}; "
+            "name a BERT checkpoint"
+        )
     telemetry.note(f"starting from {weights.source}: {len(loaded)} variables loaded")
     shapes = {**weights.shapes, **{name: list(variable.shape) for name, variable in variables.items()}}
     for state, names in (

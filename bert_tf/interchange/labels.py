@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_tf.base.errors import UserError, names_in_words
-from bert_tf.base.fields import fault_of_label
+from bert_tf.base.fields import fault_of_label, first_repeated
 from bert_tf.base.files import read_json_object
+from bert_tf.interchange.heads import TEXTS, Head
 from bert_tf.interchange.hugging_face import CONFIG
 from bert_tf.interchange.weights import Weights
 
@@ -35,22 +36,18 @@ class TrainedTask(NamedTuple):
         return f"{self.name or 'a task'} ({kind}{outputs})"
 
 
-def read_task(weights: Weights, variable: str = "output_weights") -> TrainedTask | None:
-    """The task that a classifier was trained on; None if no file beside the weights says it.
-
-    Args:
-      variable: the classifier's matrix.
+def read_task(weights: Weights, head: Head = TEXTS) -> TrainedTask | None:
+    """The task that the classifier `head` was trained on; None if no file beside the weights says it.
 
     Raises:
       UserError: the file is damaged or contradicts itself, or the weights have another number of classes than it says.
     """
-    num_classes = (weights.shapes.get(variable) or [0])[0]
-    if weights.config_file.name == CONFIG:
-        task = _read_config(weights.config_file, num_classes)
-    elif (weights.folder / TASK_FILE).is_file():
-        task = _read_task_file(weights.folder / TASK_FILE, num_classes)
-    else:
+    num_classes = (weights.shapes.get(head.variable) or [0])[0]
+    is_theirs = weights.config_file.name == CONFIG
+    file = weights.config_file if is_theirs else weights.folder / TASK_FILE
+    if not file.is_file():
         return None
+    task = (_read_config if is_theirs else _read_task_file)(file, num_classes)
     if len(task.labels) != num_classes:
         raise _task_error(task.file, f"names {len(task.labels)} labels, the weights have {num_classes} classes")
     for label in task.labels:
@@ -60,21 +57,19 @@ def read_task(weights: Weights, variable: str = "output_weights") -> TrainedTask
 
 
 def _read_task_file(file: Path, num_classes: int) -> TrainedTask:
-    task, names = read_json_object(file, _CORRECT_IT), {}
-    for field in ("labels", "text_columns"):
-        values = task.get(field) or []
+    task = read_json_object(file, _CORRECT_IT)
+    labels, text_columns = (task.get(field) or [] for field in ("labels", "text_columns"))
+    for field, values in (("labels", labels), ("text_columns", text_columns)):
         if not isinstance(values, list) or not _are_names(values):
             raise _task_error(file, f"{field} is {values!r:.80}: must be a list of different texts")
-        names[field] = tuple(map(str, values))
-    labels = names["labels"]
     problem = REGRESSION if task.get("is_regression") else CLASSES
     return TrainedTask(
         file,
         str(task.get("task_name") or ""),
         problem=problem,
-        labels=labels or numbered_labels(num_classes),
+        labels=tuple(map(str, labels)) or numbered_labels(num_classes),
         is_named=bool(labels) or problem == REGRESSION,
-        text_columns=names["text_columns"],
+        text_columns=list(map(str, text_columns)),
     )
 
 
@@ -95,8 +90,14 @@ def numbered_labels(num_classes: int) -> tuple[str, ...]:
 def _read_config(file: Path, num_classes: int) -> TrainedTask:
     """The task by ``id2label`` and ``problem_type``, read as `transformers` reads them."""
     values = read_json_object(file, _CORRECT_IT)
-    labels = _in_order(file, values.get("id2label") or {}) or numbered_labels(num_classes)
-    problem = values.get("problem_type") or None
+    by_number = values.get("id2label") or {}
+    ordered = (
+        [by_number.get(str(number)) for number in range(len(by_number))] if isinstance(by_number, dict) else [None]
+    )
+    if not _are_names(ordered):
+        raise _task_error(file, f"id2label={by_number!r:.200}: must give each number from 0 on a label of its own")
+    labels = tuple(map(str, ordered)) or numbered_labels(num_classes)
+    problem = values.get("problem_type")
     is_named = bool(problem) if num_classes == 1 else labels != numbered_labels(len(labels))
     return TrainedTask(
         file,
@@ -110,15 +111,7 @@ def _read_config(file: Path, num_classes: int) -> TrainedTask:
 
 def _are_names(values: Sequence[Any]) -> bool:
     """Whether all are texts or whole numbers, and none occurs twice."""
-    return all(isinstance(value, (str, int)) for value in values) and len({*map(str, values)}) == len(values)
-
-
-def _in_order(file: Path, mapping: Any) -> tuple[str, ...]:
-    """The labels of ``id2label`` in the order of their numbers. Raises: UserError if one is missing or repeated."""
-    ordered = [mapping.get(str(number)) for number in range(len(mapping))] if isinstance(mapping, dict) else [None]
-    if not _are_names(ordered):
-        raise _task_error(file, f"id2label={mapping!r:.200}: must give each number from 0 on a label of its own")
-    return tuple(map(str, ordered))
+    return all(isinstance(value, (str, int)) for value in values) and first_repeated(map(str, values)) is None
 
 
 def _normalize_label(label: str) -> str:

@@ -77,8 +77,10 @@ def export_model(
             for name, text in {**companions, TRITON_CONFIG: config, SETTINGS_FILE: settings_json}.items():
                 (made / name).write_text(text, encoding="utf-8")
     except (OSError, tf.errors.OpError) as error:
-        remedy = "make room, or name another folder with --model_export_path"
-        raise UserError(f"{folder} cannot be written ({first_line(error)}); {remedy}") from None
+        raise UserError(
+            f"{folder} cannot be written ({first_line(error)}); make room, or name another folder with "
+            "--model_export_path"
+        ) from None
 
 
 @contextlib.contextmanager

@@ -40,11 +40,16 @@ def read_float32(read: Callable[[], np.ndarray], dtype: str, source: str, name: 
       UserError: they are not floats (such as quantised numbers, whose scale would be missing), or one is not finite.
     """
     if dtype not in _FLOATS:
-        rule = "weights are floats of 16 to 64 bits; name the model as it was before it was quantised"
-        raise UserError(f"{source}: {name} holds {dtype}, but {rule}")
+        raise UserError(
+            f"{source}: {name} holds {dtype}, but weights are floats of 16 to 64 bits; name the model as it was before "
+            "it was quantised"
+        )
     with np.errstate(over="ignore"):  # float64 beyond float32's range, which becomes infinite and is refused
         values = read().astype(np.float32, copy=False)
     if not np.isfinite(values).all():
-        remedy = "name an earlier checkpoint, or fetch the weights again"
-        raise UserError(f"{source}: {name} holds numbers that are not finite (NaN or infinite); {remedy}")
+        raise UserError(
+            f"{source}: {name} holds numbers that are not finite (NaN or infinite); name an earlier checkpoint, or "
+            "fetch "
+            "the weights again"
+        )
     return values

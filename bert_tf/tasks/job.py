@@ -16,7 +16,7 @@ from typing import Any, Callable
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_folder, check_readable_path
 from bert_tf.base.tensorflow import keras
-from bert_tf.interchange.initialise import computation_differences
+from bert_tf.interchange.initialise import warn_of_weights
 from bert_tf.interchange.saved_model import SETTINGS_FILE, export_model, load_exported, read_exported_files
 from bert_tf.memory.split import complete_config, with_scope
 from bert_tf.model.backends import make_backend
@@ -61,10 +61,7 @@ def run_job(job: Job, workers: Workers, finisher: Finisher | None = None) -> boo
         if task.trains:
             training = make_training(run, task, model, scorer)
             return Trainer(run.config, training, workers, folder=folder, telemetry=telemetry).fit(finish)
-        differences = computation_differences(task.weights, model.config)
-        advice = "leave --bert_config_file out, and the configuration beside the weights is taken"
-        for warning in [*task.weights.warnings, *(f"{difference}; {advice}" for difference in differences)]:
-            telemetry.warning(warning)
+        warn_of_weights(task.weights, model.config, telemetry)
         with workers.keep_alive():
             update = load_trained_weights(task.weights, model, task.head) if workers.is_chief else 0
         # Only the chief loads: another rank might find a newer checkpoint, or another file under this name.

@@ -225,9 +225,9 @@ def test_what_is_no_model_is_named(google, tmp_path):
     for path in (tmp_path / "nowhere", tmp_path):
         refused(f"^--init_checkpoint={path}: no model is there; .* unpack an", find_weights, path)
     for name in ("model.safetensors", "config.json"):
-        refused(f"is a file of a model; name its folder, {HUGGING_FACE}$", find_weights, HUGGING_FACE / name)
+        refused(f"a model's folder must be named, such as {HUGGING_FACE}$", find_weights, HUGGING_FACE / name)
     unpacked = shutil.copytree(google, tmp_path / "zip/uncased")
-    refused(f"no model is in that folder itself; name one in it: {unpacked}$", find_weights, unpacked.parent)
+    refused(f"a model's folder must be named, such as {unpacked}$", find_weights, unpacked.parent)
     for name in ("best", "model.ckpt-1000000"):
         shutil.copy(google / "bert_model.ckpt.index", tmp_path / f"{name}.index")
     best, large = tmp_path / "best", tmp_path / "model.ckpt-1000000"
@@ -248,21 +248,16 @@ def test_what_is_no_model_is_named(google, tmp_path):
 
 def test_what_is_at_a_path_where_nothing_is_read_is_named(tmp_path, monkeypatch):
     shutil.copy(HUGGING_FACE / "config.json", tmp_path)
-    for name, load in (
-        ("pytorch_model.bin.index.json", f"from_pretrained.'{tmp_path}'."),
-        ("tf_model.h5", "from_tf=True"),
-        ("flax_model.msgpack", "from_flax=True"),
-    ):
+    for name in ("pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack"):
         file = tmp_path / name
         file.touch()
-        refused(f"{tmp_path}: {name} is not read here; .* model.safetensors .*{load}", find_weights, tmp_path)
+        refused(f"{tmp_path}: {name} is not read here; .* save it as model.safetensors", find_weights, tmp_path)
         file.unlink()
     cache = tmp_path / "models--x--bert"
     snapshot = shutil.copytree(HUGGING_FACE, cache / "snapshots/abc")
-    refused(f"is the cache of a model of Hugging Face's hub; name {snapshot}$", find_weights, cache)
+    refused(f"a model's folder must be named, such as {snapshot}$", find_weights, cache)
     trained = [shutil.copytree(HUGGING_FACE, tmp_path / f"trainer/checkpoint-{step}") for step in (1000, 500)]
-    message = f"no model is in that folder itself; name one in it: {trained[1]} or {trained[0]}$"
-    refused(message, find_weights, tmp_path / "trainer")
+    refused(f"must be named, such as {trained[1]} or {trained[0]}$", find_weights, tmp_path / "trainer")
     monkeypatch.chdir(tmp_path)
     for name in ("bert-base-uncased", "google/bert_uncased_L-2"):
         refused(f"no such folder; .* must be fetched first .*download {name} --local-dir", find_weights, name)

@@ -117,7 +117,7 @@ def test_predicting_with_a_configuration_that_computes_otherwise(trained, tmp_pa
     other = tmp_path / "bert_config.json"
     other.write_text(dataclasses.replace(config, hidden_act="gelu_exact").to_json())
     assert job(trained, tmp_path / "run", bert_config_file=str(other)).run()
-    assert "hidden_act=gelu, the model computes gelu_exact; leave --bert_config_file out" in capsys.readouterr().err
+    assert "hidden_act=gelu, the model computes gelu_exact; the configuration beside it" in capsys.readouterr().err
     other.write_text(dataclasses.replace(config, num_attention_heads=2 * config.num_attention_heads).to_json())
     refused("was trained with num_attention_heads", job(trained, tmp_path / "run", bert_config_file=str(other)).run)
 

@@ -88,7 +88,7 @@ class EntityTask(FinetuningTask):
         self.labels, weights = self.labels or sorted(training_labels) if training else (), self.weights
         if weights is None or TOKENS.variable not in weights.shapes:
             return ""
-        trained = read_task(weights, TOKENS.variable)
+        trained = read_task(weights, TOKENS)
         self.keeps_head = trained is not None and (not training or sorted(self.labels) == sorted(trained.labels))
         if training and not self.keeps_head:
             other = trained or "labels that are not known"
