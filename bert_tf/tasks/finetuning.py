@@ -100,14 +100,22 @@ class FinetuningTask(Task):
 
     @classmethod
     def from_settings(cls, config: FinetuningConfig, options: Any) -> FinetuningTask:
+        return cls(files_of_mode(config, options), **cls._fields_in(options))
+
+    @classmethod
+    def _fields_in(cls, settings: Any) -> Facts:
+        """The values in `settings` (options, or a task) for the fields of a new task but its files, by name."""
         names = [field.name for field in dataclasses.fields(cls) if field.init and field.name != "files"]
-        return cls(files_of_mode(config, options), **{name: getattr(options, name) for name in names})
+        return {name: getattr(settings, name) for name in names}
 
     def __post_init__(self) -> None:
         minimum = 1 + 2 * self.num_texts
         if self.max_seq_length < minimum:
-            room = f"room for [CLS] and, for each of the {self.num_texts} text(s), a token and [SEP]"
-            raise UserError(f"max_seq_length={self.max_seq_length}: must be at least {minimum}, {room}")
+            raise UserError(
+                f"max_seq_length={self.max_seq_length}: must be at least {minimum}, room for [CLS] and, for each of "
+                "the "
+                f"{self.num_texts} text(s), a token and [SEP]"
+            )
 
     # --- What differs between tasks
 
@@ -160,8 +168,7 @@ class FinetuningTask(Task):
 
     def recorded_settings(self) -> Facts:
         """All settings of the task but its files, by the names of their flags, for config.json."""
-        names = [field.name for field in dataclasses.fields(self) if field.init and field.name != "files"]
-        return {"task_name": self.name, **{name: getattr(self, name) for name in names}}
+        return {"task_name": self.name, **self._fields_in(self)}
 
     # --- What all tasks share
 
@@ -208,8 +215,9 @@ class FinetuningTask(Task):
 
         options = run.options
         if run.config.eval_steps and self.trains and not self.scored_uses:
-            remedy = "use --mode=train_and_predict or train_and_eval, with a file to score"
-            raise UserError(f"--eval_steps needs held-out data: {remedy}")
+            raise UserError(
+                "--eval_steps needs held-out data: use --mode=train_and_predict or train_and_eval, with a file to score"
+            )
         with run.workers.keep_alive():
             config_file = None if self.weights else options.bert_config_file
             self.weights = self.weights or find_start(options, self.head, trains=self.trains)
@@ -253,16 +261,17 @@ class FinetuningTask(Task):
         assert self.weights
         # RUN/checkpoints/CHECKPOINT; resolved, since the folder may be "."; not parents[1], which "/" lacks
         run_folder = self.weights.folder.resolve().parent.parent
-        is_checkpoint_of_run = (self.weights.folder / STATE).is_file() and (run_folder / CONFIG).is_file()
-        recorded = read_config(run_folder) if is_checkpoint_of_run else None
-        if recorded is None:
+        if not ((self.weights.folder / STATE).is_file() and (run_folder / CONFIG).is_file()):
             return ""
-        identity, meaning = recorded["identity"], self.output_meaning()
-        fixed = self.fixed_settings()
-        settings = {name: value for name, value in fixed.items() if name in identity and name not in meaning}
-        differences = describe_differences({name: identity[name] for name in settings}, settings)
-        fault = f"{run_folder} was trained with other rows ({differences})"
-        return f"warning: {fault}; pass the settings that it was trained with" if differences else ""
+        trained, meaning = (read_config(run_folder) or {})["identity"], self.output_meaning()
+        settings = {
+            name: value for name, value in self.fixed_settings().items() if name in trained and name not in meaning
+        }
+        differences = describe_differences({name: trained[name] for name in settings}, settings)
+        return differences and (
+            f"warning: {run_folder} was trained with other rows ({differences}); pass the settings that it was trained "
+            "with"
+        )
 
     def cached(self, run: Run, kind: type[Arrays], make: Callable[[], Arrays], *key: object) -> Arrays:
         """The rows from the run folder's cache; if it lacks them, they are made by `make` and stored there.

@@ -183,8 +183,10 @@ def predict_with_export(job: Job, workers: Workers, folder: Path, typed: Collect
             raise UserError(f"{folder / SETTINGS_FILE}: {error}; export the model again") from None
     for name, value in job.task.export_settings().items():
         if name in typed and value != (exported_value := exported.settings.get(name)):
-            fault = f"--{name}={value} has no effect, as {folder} was exported with {name}={exported_value}"
-            raise UserError(f"{fault}; leave it out, or export the model again with it")
+            raise UserError(
+                f"--{name}={value} has no effect, as {folder} was exported with {name}={exported_value}; leave it out, "
+                "or export the model again with it"
+            )
     task.weights = weights
     with _open_job(dataclasses.replace(job, task=task), workers) as (run, _, telemetry):
         telemetry.note(f"predicting with {folder}, as its {SETTINGS_FILE} says")

@@ -21,7 +21,7 @@ from bert_tf.base.tensorflow import keras, tf
 from bert_tf.interchange.saved_model import INPUTS
 from bert_tf.memory.split import naming_the_batch
 from bert_tf.ranks.workers import Workers
-from bert_tf.tasks.rows import ByToken, Outputs, TaskRows
+from bert_tf.tasks.rows import ByToken, Outputs, TaskRows, ranges
 
 # Lengths are multiples of this: tensor cores and vector units want multiples of at least 8.
 _LENGTH_STEP = 16
@@ -132,15 +132,13 @@ class Predictor:
         """One output for all rows, gathered from all ranks. `parts`: this rank's, in the order of its row numbers."""
         sizes = rows.num_tokens if self.by_position else np.ones(len(rows.num_tokens), np.int64)
         begins = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-        num_values = sizes[numbers_of_ranks].sum(axis=1)
+        destinations_of_ranks = [ranges(begins[numbers], sizes[numbers]) for numbers in numbers_of_ranks]
         local = np.concatenate(parts)
-        shape, missing = local.shape[1:], num_values.max() - len(local)
+        shape, missing = local.shape[1:], max(map(len, destinations_of_ranks)) - len(local)
         padded = np.pad(local, [(0, missing), *[(0, 0)] * len(shape)]) if missing else local  # all ranks send as many
         values = np.empty([begins[-1], *shape], local.dtype)
-        for numbers, num, from_rank in zip(numbers_of_ranks, num_values, self.workers.gather(padded.ravel())):
-            ends = np.cumsum(sizes[numbers])
-            destinations = np.arange(num) + np.repeat(begins[numbers] - ends + sizes[numbers], sizes[numbers])
-            values[destinations] = from_rank.reshape(-1, *shape)[:num]
+        for destinations, from_rank in zip(destinations_of_ranks, self.workers.gather(padded.ravel())):
+            values[destinations] = from_rank.reshape(-1, *shape)[: len(destinations)]
         return ByToken(values, begins) if self.by_position else values
 
     def predict_each(self, rows: TaskRows) -> Outputs:

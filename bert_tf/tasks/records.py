@@ -64,8 +64,10 @@ def read_csv(path: Path, delimiter: str, remedy: str = "") -> Iterator[Record]:
             first += len(record_lines)
             record_lines.clear()
     except csv.Error as error:
-        rule = f"quotation marks must enclose whole fields, and be doubled inside them{remedy}"
-        raise UserError(f"{path}, line {first}: {error}; {rule}") from None
+        raise UserError(
+            f"{path}, line {first}: {error}; quotation marks must enclose whole fields, and be doubled inside "
+            f"them{remedy}"
+        ) from None
 
 
 def find_quoting(path: Path, delimiter: str) -> tuple[str, str]:

@@ -74,14 +74,18 @@ class ByToken:
 Outputs = Sequence[Any]  # a model's outputs for rows, each an array [F, ...] or `ByToken`
 
 
+def ranges(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """int64: for each of the `starts` as many whole numbers from there on as its size says, one after the other."""
+    return np.arange(sizes.sum()) + np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)
+
+
 def tokenize_texts(texts: Sequence[str], tokenizer: Tokenizer, *, show_progress: bool) -> tuple[np.ndarray, np.ndarray]:
     """The ids of all tokens, int32, and the number of tokens in each text, int64 [F]."""
     tokenized = []
     with Progress(total=len(texts), unit="texts", description="tokenising", disable=not show_progress) as progress:
         for start in range(0, len(texts), _BATCH):
-            batch = texts[start : start + _BATCH]
-            tokenized.append(tokenizer.encode_lines(batch))
-            progress.update(len(batch))
+            tokenized.append(tokenizer.encode_lines(texts[start : start + _BATCH]))
+            progress.update(len(tokenized[-1].sizes))
     ids, sizes_F = map(np.concatenate, zip(*tokenized))
     return ids, sizes_F
 
@@ -166,9 +170,7 @@ def join_parts(
     tokens[starts_F] = cls_id
     begins_F = starts_F + 1
     for ids, sources_F, sizes_F in parts:
-        # The number of each token within its part.
-        numbers = np.arange(sizes_F.sum()) - np.repeat(np.cumsum(sizes_F) - sizes_F, sizes_F)
-        tokens[np.repeat(begins_F, sizes_F) + numbers] = ids[np.repeat(sources_F, sizes_F) + numbers]
+        tokens[ranges(begins_F, sizes_F)] = ids[ranges(sources_F, sizes_F)]
         begins_F = begins_F + sizes_F + 1
     return TextRows(tokens, starts_F, lengths_F, parts[0][2] + 2, None, max_seq_length)
 

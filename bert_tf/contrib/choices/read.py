@@ -58,8 +58,11 @@ def parse_fields(text: str | None) -> dict[str, str]:
     choices = field_of_role.keys() - _FIELD_NAMES.keys()
     is_whole = all(map(all, pairs)) and not any(map(first_repeated, zip(*pairs)))
     if not is_whole or len(choices) == 1 or (choices and "choices" in field_of_role):
-        rule = f"{', '.join(_FIELD_NAMES)}, or for choices the label of each, then = and its field, with commas between"
-        raise UserError(f"--fields={text}: must be {rule}, as in --fields=context=premise,0=choice1,1=choice2")
+        raise UserError(
+            f"--fields={text}: must be {', '.join(_FIELD_NAMES)}, or for choices the label of each, then = and its "
+            "field, "
+            "with commas between, as in --fields=context=premise,0=choice1,1=choice2"
+        )
     return field_of_role
 
 

@@ -153,5 +153,7 @@ def score(true: Labels, predicted: Labels, scheme: str) -> dict[str, float]:
 def describe_counts(true: Labels, predicted: Labels) -> str:
     """The counts in the wording of the program conlleval, which scripts parse."""
     num_true, num_predicted, num_correct = total(count_entities(true, predicted, read_entities).values())
-    phrases = f"found: {num_predicted} phrases; correct: {num_correct}."
-    return f"processed {sum(map(len, true))} tokens with {num_true} phrases; {phrases}"
+    return (
+        f"processed {sum(map(len, true))} tokens with {num_true} phrases; found: {num_predicted} phrases; "
+        f"correct: {num_correct}."
+    )

@@ -92,21 +92,26 @@ def read_sentences(
     if not sentences:
         raise UserError(f"{path} holds no sentence that can be used; {NAME_A_FILE}")
     if _are_numbered(sentences):
-        remedy = (
-            f"keep the columns of tokens and labels, for GermEval's files: cut -f2,3 {shlex.quote(path.name)} > OUT"
+        raise UserError(
+            f"{path}: the first column numbers the tokens, and must hold them; keep the columns of tokens and labels, "
+            "for "
+            f"GermEval's files: cut -f2,3 {shlex.quote(path.name)} > OUT"
         )
-        raise UserError(f"{path}: the first column numbers the tokens, and must hold them; {remedy}")
     if None in first_lines and (mark := _unread_separator(sentences)):
-        remedy = "write it with tabs, without a header and quotation marks, and with a blank line after each sentence"
-        raise UserError(f"{path}: each line has a {mark!r}, and no tab or blank, which separate columns; {remedy}")
+        raise UserError(
+            f"{path}: each line has a {mark!r}, and no tab or blank, which separate columns; write it with tabs, "
+            "without a "
+            "header and quotation marks, and with a blank line after each sentence"
+        )
     if needs_labels and None in first_lines:
         raise UserError(f"{path} has tokens without labels; training and --mode=eval need a label for each")
     texts = [[token.text for token in tokens] for tokens in sentences]
     labels = None if None in first_lines else [[str(token.label) for token in tokens] for tokens in sentences]
     scheme = None if labels is None else find_scheme(labels)
     if labels and not scheme:
-        named = (f"{label!r} in line {line}" for label, line in first_lines.items() if str(label)[0] in "ESMLU")
-        mixed = ", ".join(named)
+        mixed = ", ".join(
+            f"{label!r} in line {line}" for label, line in first_lines.items() if str(label)[0] in "ESMLU"
+        )
         raise UserError(f"{path} mixes IOBES and BILOU ({mixed:.300}); write all labels in one of these schemes")
     commented = comments and f"{len(comments):,} line(s) that begin with # are comments, the first is {comments[0]}"
     size = f"{len(texts):,} sentences, {sum(map(len, texts)):,} tokens" + (f", labels by {scheme}" if scheme else "")
@@ -180,8 +185,9 @@ def _parse_columns(block: Sequence[tuple[int, str]], form: _Form, comments: list
         elif has_form:
             tokens.append(_Token(number, columns[0].strip(" ") or columns[0], columns[-1] if has_label else None))
         else:
-            fault = f"{len(columns)} column(s), unlike line {form.line} with {form.num_columns}"
-            raise ValueError(f"line {number}: {fault}")
+            raise ValueError(
+                f"line {number}: {len(columns)} column(s), unlike line {form.line} with {form.num_columns}"
+            )
     return tokens
 
 
@@ -206,6 +212,8 @@ def _label_of(tag: Any, label_names: Sequence[str]) -> str:
     if type(tag) is not int:
         return tag if isinstance(tag, str) else repr(tag)
     if not 0 <= tag < len(label_names):
-        rule = f"--label_names has labels for {len(label_names)} numbers from 0"
-        raise ValueError(f"the tag is {tag}, but {rule}; name the label of each, as in --label_names=O,B-PER,I-PER")
+        raise ValueError(
+            f"the tag is {tag}, but --label_names has labels for {len(label_names)} numbers from 0; name the label of "
+            "each, as in --label_names=O,B-PER,I-PER"
+        )
     return label_names[tag]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_tf.tasks.rows import ByToken, TextRows, join_parts, tokenize_texts
+from bert_tf.tasks.rows import ByToken, TextRows, join_parts, ranges, tokenize_texts
 from bert_tf.text.vocabulary import Tokenizer
 
 NO_LABEL = -1
@@ -73,8 +73,7 @@ def make_entity_rows(
     index_W = np.fromiter(map(index_of_token.__getitem__, tokens), np.int64, len(tokens))
     kept_W = np.minimum(sizes[index_W], room)  # a token that is longer than a row keeps its beginning
     before = np.concatenate([[0], np.cumsum(kept_W)])  # pieces before each token
-    shift_W = (np.cumsum(sizes) - sizes)[index_W] - before[:-1]  # from the index among all pieces to that in `ids`
-    ids = ids[np.arange(before[-1]) + np.repeat(shift_W, kept_W)]
+    ids = ids[ranges((np.cumsum(sizes) - sizes)[index_W], kept_W)]
     sentence_starts = np.cumsum([0, *map(len, sentences)])
     windows = np.array(list(_windows(before, sentence_starts, room)), np.int64).reshape(-1, 4)
     begins_F, ends_F, first_F, last_F = windows.T

@@ -112,9 +112,10 @@ class EntityTask(FinetuningTask):
         return make_entity_rows(sentences, classes_W, self.tokenizer, self.max_seq_length, show_progress=show_progress)
 
     def remark_on_rows(self, use: str, rows: EntityRows) -> str:
-        num_without = len(rows.rows_W) - int(rows.has_piece_W.sum())
-        without = f"{num_without:,} token(s) of which the tokenizer leaves nothing: labelled {OUTSIDE}"
-        return without if num_without else ""
+        num_without = int((~rows.has_piece_W).sum())
+        if not num_without:
+            return ""
+        return f"{num_without:,} token(s) of which the tokenizer leaves nothing: labelled {OUTSIDE}"
 
     @property
     def num_classes(self) -> int:  # type: ignore[override]
@@ -193,5 +194,6 @@ def _check_schemes(files: Sequence[Sentences]) -> None:
         for file in files:
             scheme = find_scheme(file.labels or (), first.scheme.name)
             if scheme and scheme.name != first.scheme.name:
-                labels = f"{file.path} has labels by {scheme}, {first.path} by {first.scheme}"
-                raise UserError(f"{labels}; write both in one scheme")
+                raise UserError(
+                    f"{file.path} has labels by {scheme}, {first.path} by {first.scheme}; write both in one scheme"
+                )

@@ -57,13 +57,16 @@ def adapt_for_prediction(task: TextTask, weights: Weights) -> tuple[TextTask, st
     adapted = _reorder_labels(task, trained)
     if trained and adapted is None:
         labels = ", ".join(task.labels) or ("numbers" if task.is_regression else "labels")
-        fault = f"{weights.folder} was fine-tuned for {trained}, not for {task.name} ({labels})"
-        raise UserError(f"{fault}; {_remedy(task, trained)}")
+        raise UserError(
+            f"{weights.folder} was fine-tuned for {trained}, not for {task.name} ({labels}); {_remedy(task, trained)}"
+        )
     columns, trained_columns = task.text_columns, tuple(trained.text_columns if trained else ())
     is_other_order = columns != trained_columns and sorted(columns) == sorted(trained_columns)
     if trained_columns and (len(columns) != len(trained_columns) or is_other_order):
-        fault = f"was fine-tuned on the text columns {', '.join(trained_columns)}, not on {', '.join(columns)}"
-        raise UserError(f"{weights.folder} {fault}; name as many with --text_columns, and the same in that order")
+        raise UserError(
+            f"{weights.folder} was fine-tuned on the text columns {', '.join(trained_columns)}, not on "
+            f"{', '.join(columns)}; name as many with --text_columns, and the same in that order"
+        )
     assert adapted
     notes = (_warn_of_other_task(task, trained), _note_assumption(adapted, weights, trained))
     return adapted, "\n".join(filter(None, notes))
@@ -79,22 +82,21 @@ def _warn_of_other_task(task: TextTask, trained: TrainedTask | None) -> str:
         return ""
     if trained_task.name == task.name:
         return ""
-    other = f"{trained_task.name}, which has the same labels ({names_in_words(task.labels)})"
-    return f"warning: {trained.file} says that these weights are for {other}, not for {task.name}"
+    return (
+        f"warning: {trained.file} says that these weights are for {trained_task.name}, which has the same labels "
+        f"({names_in_words(task.labels)}), not for {task.name}"
+    )
 
 
 def _remedy(task: TextTask, trained: TrainedTask) -> str:
     """What to do if the weights were trained for something else than the task."""
-    if trained.problem not in (REGRESSION, CLASSES):
-        return "no task here is of that kind; name a checkpoint that gives each text one label, or a number"
-    if task.is_regression == (trained.problem == REGRESSION):
-        # Only in Hugging Face's file: an edited task.json does not match its hash in our checkpoint's manifest.
-        can_rename = trained.file.name == CONFIG
-        renaming = f", or, if the labels mean the same, rename them in {trained.file}" if can_rename else ""
-        return f"name a checkpoint of that task{renaming}"
-    if task.is_custom:
-        return f"{'omit' if task.is_regression else 'pass'} --regression, or name another checkpoint"
-    return "name a checkpoint of that task"
+    remedy = "name a checkpoint of that task"
+    if task.is_custom and trained.problem == (CLASSES if task.is_regression else REGRESSION):
+        return f"{remedy}, or {'omit' if task.is_regression else 'pass'} --regression"
+    # Only in Hugging Face's file: an edited task.json does not match its hash in our checkpoint's manifest.
+    if trained.file.name == CONFIG and trained.problem == CLASSES and not task.is_regression:
+        return f"{remedy}, or, if the labels mean the same, rename them in {trained.file}"
+    return remedy
 
 
 def make_class_weights(class_weights: str, labels: Sequence[str], targets_F: np.ndarray) -> np.ndarray:
@@ -110,13 +112,17 @@ def make_class_weights(class_weights: str, labels: Sequence[str], targets_F: np.
     if class_weights == BALANCED:
         counts_C = np.bincount(targets_F, minlength=len(labels))
         return len(targets_F) / ((counts_C > 0).sum() * np.maximum(counts_C, 1))
-    weights_rule = 'a JSON object of each label, and no other, with a number above 0, as {"no": 1, "yes": 5}'
-    rule = f"it must be {BALANCED}, or {weights_rule}"
+    rule = (
+        f"it must be {BALANCED}, or a JSON object of each label, and no other, with a number above 0, as "
+        '{"no": 1, "yes": 5}'
+    )
     weights = read_json_object(Path(class_weights), rule)
     are_numbers = all(type(value) in (int, float) and 0 < value < np.inf for value in weights.values())
     if {*weights} != {*labels} or not are_numbers:
-        contents = f"{json.dumps(weights):.500}; {rule}; the labels are {names_in_words(labels)}"
-        raise UserError(f"--class_weights={class_weights} holds {contents}")
+        raise UserError(
+            f"--class_weights={class_weights} holds {json.dumps(weights):.500}; {rule}; the labels are "
+            f"{names_in_words(labels)}"
+        )
     return np.array([weights[label] for label in labels], np.float64)
 
 

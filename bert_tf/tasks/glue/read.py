@@ -53,7 +53,6 @@ class Examples(NamedTuple):
     lines: list[int]  # line numbers in the file
     indices: list[str]  # the file's index column, or 0, 1, ...
     notes: list[str]  # about quoting, what was left out, and the number of rows; some are empty
-    targets_F: np.ndarray | None = None  # the labels as `targets` returns them
 
 
 def read_examples(
@@ -95,9 +94,11 @@ def _collect(
     bad: BadRecords,
 ) -> Examples:
     """The content of records with the columns `names`, of which `columns` are read: the texts and perhaps the label."""
-    positions, num_texts = [names.index(column) for column in columns], len(task.text_columns)
-    index = next((names.index(name) for name in _INDEX_COLUMNS if name in names), None)
-    values, lines, indices = [list[str]() for _ in positions], list[int](), list[str]()
+    num_texts, num_columns = len(task.text_columns), len(columns)
+    parsers = [as_text] * num_texts + [as_label] * (num_columns - num_texts)
+    cells = list(zip(parsers, map(names.index, columns), columns))
+    index = next((names.index(name) for name in _INDEX_COLUMNS if name in names and name not in columns), None)
+    values, lines, indices = [list[str]() for _ in columns], list[int](), list[str]()
     num_unlabelled = num_multi_line = 0
     for line, fields, raw_lines in records:
         try:
@@ -105,18 +106,17 @@ def _collect(
                 raise ValueError(
                     f"{len(fields)} columns instead of {len(names)} (--quoting says what quotation marks are)"
                 )
-            texts = [as_text(fields[position], names[position]) for position in positions[:num_texts]]
-            label = [as_label(fields[position], names[position]) for position in positions[num_texts:]]
+            row = [parse(fields[position], name) for parse, position, name in cells]
         except ValueError as error:
             for number in range(line, line + len(raw_lines)):  # a stray quotation mark may have joined whole records
                 bad.add(f"line {number}: {error}")
             continue
-        if task.no_label in label:
+        if task.no_label in row[num_texts:]:
             num_unlabelled += 1
             continue
-        for column, value in zip(values, [*texts, *label]):
-            column.append(value)
-        own_index = None if index is None or index in positions else fields[index]
+        for column_values, value in zip(values, row):
+            column_values.append(value)
+        own_index = None if index is None else fields[index]
         indices.append(str(len(lines)) if own_index is None else own_index)
         lines.append(line)
         num_multi_line += len(raw_lines) > 1
@@ -128,7 +128,7 @@ def _collect(
     notes = [*(f"{count:,} record(s) {state}" for state, count in counts.items() if count), bad.describe()]
     if not lines:
         raise UserError("; ".join([f"{path} holds no record that can be used", *filter(None, notes)]))
-    labels = values[num_texts] if len(values) > num_texts else None
+    labels = values[num_texts] if num_columns > num_texts else None
     commonest = [f"{label}: {count:,}" for label, count in collections.Counter(labels).most_common(9)]
     size = f"{len(lines):,} rows" + (f" ({names_in_words(commonest, 8)})" if labels else "")
     return Examples(path, tuple(values[:num_texts]), labels, lines, indices, [*notes, size])
@@ -147,11 +147,15 @@ def _table(path: Path, task: TextTask, quoting: str | None) -> tuple[Iterator[Re
     """The records of a table, including its header if it has one, and a note about its quotation marks."""
     suffix = path.suffix.lower()
     if not task.is_custom and (suffix in JSON_SUFFIXES or (suffix == ".csv" and not task.columns)):
-        remedy = f"read {suffix} with --task_name={CUSTOM}, --text_columns and --label_column"
-        raise UserError(f"{path}: {task.name}'s files have tabs between the columns, and are called .tsv; {remedy}")
+        raise UserError(
+            f"{path}: {task.name}'s files have tabs between the columns, and are called .tsv; read {suffix} with "
+            f"--task_name={CUSTOM}, --text_columns and --label_column"
+        )
     if task.is_custom and suffix not in DELIMITERS:
-        formats = f".tsv (tabs between the columns), .csv (commas), or {', '.join(JSON_SUFFIXES)} (an object a line)"
-        raise UserError(f"{path}: the name must say its format: {formats}; rename it, or unpack or convert it")
+        raise UserError(
+            f"{path}: the name must say its format: .tsv (tabs between the columns), .csv (commas), or "
+            f"{', '.join(JSON_SUFFIXES)} (an object a line); rename it, or unpack or convert it"
+        )
     delimiter, note = DELIMITERS[suffix] if task.is_custom else "\t", ""
     if quoting is None and task.may_be_quoted and delimiter == "\t":
         quoting, note = find_quoting(path, delimiter)
@@ -196,8 +200,10 @@ def _name_columns(
     for column in columns:
         if names.count(column) != 1:
             fault = f"the column {column!r} occurs twice" if column in names else f"no column {column!r}"
-            content = f"{fault} in {' | '.join(names)[:200]!r}; {task.name} reads {', '.join(columns)}"
-            raise UserError(f"{location}: {content}; {_COLUMNS_ADVICE}")
+            raise UserError(
+                f"{location}: {fault} in {' | '.join(names)[:200]!r}; {task.name} reads {', '.join(columns)}; "
+                f"{_COLUMNS_ADVICE}"
+            )
     return names, records
 
 
@@ -234,9 +240,10 @@ def _names_by_content(path: Path, sample: Sequence[Sequence[str]], task: TextTas
     columns = list(zip(*(fields for fields in sample if len(fields) == num_columns)))
     labels = [2 * sum(field.strip() in task.labels for field in column) > len(column) for column in columns]
     if all(labels) or sum(labels) > 1 or (wants_labels and not any(labels)):
-        content = f"{sum(labels)} of its {len(columns)} columns hold {' or '.join(task.labels)} in most lines"
-        remedy = f"give it a header with {task.text_columns[0]} and {task.label_column}"
-        raise UserError(f"{path} has no header, and {content}; {remedy}")
+        raise UserError(
+            f"{path} has no header, and {sum(labels)} of its {len(columns)} columns hold {' or '.join(task.labels)} in "
+            f"most lines; give it a header with {task.text_columns[0]} and {task.label_column}"
+        )
     sizes = [0 if is_label else 1 + sum(map(len, column)) for is_label, column in zip(labels, columns)]
     names = [str(task.label_column) if is_label else "" for is_label in labels]
     names[int(np.argmax(sizes))] = task.text_columns[0]

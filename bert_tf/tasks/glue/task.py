@@ -61,8 +61,6 @@ class GlueTask(FinetuningTask):
             max_bad_records=self.max_bad_records,
             quoting=self.quoting,
         )
-        if use.startswith(EVAL):
-            examples = examples._replace(targets_F=targets(examples, self.task))
         return examples, notes_on_file(paths[0], *examples.notes)
 
     def fit(self) -> str:
@@ -76,7 +74,6 @@ class GlueTask(FinetuningTask):
             self.task, self.keeps_head, note = classes.adapt_for_training(self.task, self.weights)
             targets_F = targets(examples, self.task)
             check_variety(examples, targets_F)
-            self.contents[TRAIN] = examples._replace(targets_F=targets_F)
             if self.class_weights:
                 self.class_weights_C = classes.make_class_weights(self.class_weights, self.task.labels, targets_F)
         else:
@@ -86,8 +83,10 @@ class GlueTask(FinetuningTask):
         return note
 
     def rows_from_content(self, content: Examples, *, show_progress: bool = False) -> TextRows:
-        targets_F, length = content.targets_F, self.max_seq_length
-        return make_text_rows(content.texts, targets_F, self.tokenizer, length, show_progress=show_progress)
+        targets_F = None if content.labels is None else targets(content, self.task)
+        return make_text_rows(
+            content.texts, targets_F, self.tokenizer, self.max_seq_length, show_progress=show_progress
+        )
 
     @property
     def num_classes(self) -> int:  # type: ignore[override]
@@ -101,21 +100,21 @@ class GlueTask(FinetuningTask):
         return losses.RegressionObjective() if self.task.is_regression else losses.ClassificationObjective()
 
     def fixed_settings(self) -> Facts:
-        weights_C = self.class_weights_C
-        rows = (
-            {"quoting": self.quoting} if self.trains and self.quoting else {}
-        )  # files to predict may be quoted otherwise
-        return {
-            **super().fixed_settings(),
-            **rows,
-            **({} if weights_C is None else {"class_weights": weights_C.tolist()}),
-        }
+        settings, weights_C = super().fixed_settings(), self.class_weights_C
+        if self.trains and self.quoting:  # files to predict may be quoted otherwise
+            settings["quoting"] = self.quoting
+        if weights_C is not None:
+            settings["class_weights"] = weights_C.tolist()
+        return settings
 
     def output_meaning(self) -> Facts:
         task = self.task
-        columns = {"text_columns": list(task.text_columns), "label_column": task.label_column} if task.is_custom else {}
-        columns |= {"columns": list(task.columns)} if task.is_custom and task.columns else {}
-        return {"task_name": task.name, "labels": list(task.labels), "is_regression": task.is_regression, **columns}
+        meaning: Facts = {"task_name": task.name, "labels": list(task.labels), "is_regression": task.is_regression}
+        if task.is_custom:
+            meaning.update(text_columns=list(task.text_columns), label_column=task.label_column)
+            if task.columns:
+                meaning["columns"] = list(task.columns)
+        return meaning
 
     def recorded_settings(self) -> Facts:
         values = super().recorded_settings()
@@ -131,12 +130,12 @@ class GlueTask(FinetuningTask):
         return f"{self.task.parts[0]}_{name}" if f"{EVAL}_{self.task.parts[0]}" in self.files else name
 
     def conclude(self, use: str, outputs: Outputs) -> Conclusion:
-        [logits_FxC], examples, (kind, _, part) = outputs, self.contents[use], use.partition("_")
+        [logits_FxC], (kind, _, part) = outputs, use.partition("_")
         if kind == PREDICT:
             name = "test_results.tsv" if part in ("", self.task.parts[0]) else f"test_results_{part}.tsv"
-            text = describe_predictions(self.task, examples.indices, logits_FxC)
+            text = describe_predictions(self.task, self.contents[use].indices, logits_FxC)
             return Conclusion({name: text}, f"predictions for {len(logits_FxC):,} rows")
-        scores = score(self.task, logits_FxC, examples.targets_F)
+        scores = score(self.task, logits_FxC, self.rows[use].labels_F)
         return Conclusion(scores={f"{part}_{name}" if part else name: value for name, value in scores.items()})
 
 

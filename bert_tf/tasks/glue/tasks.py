@@ -141,8 +141,11 @@ def custom_task(
     """
     texts = tuple((text_columns or "").split(","))
     if not all(texts) or len(texts) > 2 or len({*texts, label_column}) != len(texts) + 1:
-        rule = "the name of one column, or of two different ones with a comma between, other than --label_column"
-        raise UserError(f"--text_columns={text_columns or ''}: --task_name={CUSTOM} needs {rule}")
+        raise UserError(
+            f"--text_columns={text_columns or ''}: --task_name={CUSTOM} needs the name of one column, or of two "
+            "different "
+            "ones with a comma between, other than --label_column"
+        )
     if is_regression and no_score_for:
         raise UserError(f"--no_score_for={no_score_for} is for labels, not for --regression; leave one out")
     unscored = tuple(no_score_for.split(",")) if no_score_for else ()
@@ -169,6 +172,8 @@ def find_files(task: TextTask, use: str, data_dir: str | None, file: str | None)
         files[use_and_part] = [path for name in names if (path := Path(data_dir) / name).is_file()][:1]
         if not files[use_and_part]:
             command = f", or make it with data/bertPrep.py --action {task.preparing_action} --dataset {task.name}"
-            remedy = f"name a file with {flag}, another folder{'' if task.is_custom else command}"
-            raise UserError(f"--data_dir={data_dir} has no {' or '.join(names)}; {remedy}")
+            raise UserError(
+                f"--data_dir={data_dir} has no {' or '.join(names)}; name a file with {flag}, another folder"
+                f"{'' if task.is_custom else command}"
+            )
     return files

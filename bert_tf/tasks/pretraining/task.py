@@ -157,7 +157,6 @@ class PretrainingTask(Task):
         num_micro_batches = global_size // config.train_batch_size // workers.size
         split = BatchSplit(config.train_batch_size, num_micro_batches, workers.size, workers.rank)
 
-        description = f"{data.num_instances:,} instances in {len(data.files)} file(s), first {data.files[0]}"
         evaluation = self.held_out_instances.facts() if self.held_out_instances else None
         return dict(
             batches=lambda first: training_batches(
@@ -171,7 +170,7 @@ class PretrainingTask(Task):
                 tokenizer_files=self.tokenizer_files,
                 allow_missing=options.allow_missing_weights,
             ),
-            sources={"data": description},
+            sources={"data": f"{data.num_instances:,} instances in {len(data.files)} file(s), first {data.files[0]}"},
             companions=self.model_files,
             facts={"data": data.facts(), "evaluation_data": evaluation, "tokenizer": self._tokenizer_facts()},
             warnings=[_PACKS_NOTHING] if config.packing and config.num_accumulation_steps == 1 else [],
@@ -216,8 +215,9 @@ def _choose_config(options: PretrainingOptions, instances: InstanceSet | None) -
         print(f"without --input_files: Google's vocabulary of {GOOGLE_VOCAB_SIZE:,} pieces")
         return BertConfig.preset(size, GOOGLE_VOCAB_SIZE)
     if instances.vocab_size is None:
-        fault = f"there is no manifest.json beside {instances.files[0]}"
         raise UserError(
-            f"--bert_model={size} needs the vocabulary's size, but {fault}; give --bert_config_file instead"
+            f"--bert_model={size} needs the vocabulary's size, but there is no manifest.json beside "
+            f"{instances.files[0]}; "
+            "give --bert_config_file instead"
         )
     return BertConfig.preset(size, instances.vocab_size)

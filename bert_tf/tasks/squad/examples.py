@@ -128,10 +128,9 @@ def read_examples(
       UserError: not a file, not JSON, a missing or wrong field (the message says where), a repeated id, no question,
         or a question without an answer if that is not allowed.
     """
-    check_file(Path(path), NAME_A_FILE)
-    content = read_json_object(
-        Path(path), f"download it again if that was interrupted, or {NAME_A_FILE}; {_FORMAT_ADVICE}"
-    )
+    path = Path(path)
+    check_file(path, NAME_A_FILE)
+    content = read_json_object(path, f"download it again if that was interrupted, or {NAME_A_FILE}; {_FORMAT_ADVICE}")
     examples: list[Example] = []
     location_by_id: dict[str, str] = {}
     for location, example in _questions(content, str(path), unread or UnreadFields()):
@@ -168,11 +167,13 @@ def sound_answers(examples: list[Example], path: str | Path) -> tuple[list[Examp
             bad.add(f"{example.question_id!r} {fault}")
         else:
             sound.append(example)
-    note = bad.num_left_out and f"{path}: {bad.describe()}"
+    note = f"{path}: {bad.describe()}"
     if bad.num_left_out > sum(bool(example.answers) for example in sound):
-        remedy = "correct the file; answer_start counts characters from 0 (docs/fine_tuning.md)"
-        raise UserError(f"{note}, more than half of those with an answer; {remedy}")
-    return sound, note or ""
+        raise UserError(
+            f"{note}, more than half of those with an answer; correct the file; answer_start counts characters from 0 "
+            "(docs/fine_tuning.md)"
+        )
+    return sound, note if bad.num_left_out else ""
 
 
 def _fault(example: Example, unit: str) -> str:
@@ -189,8 +190,11 @@ def _fault(example: Example, unit: str) -> str:
     if (span := answer_range(example)) is None:
         forms = [unicodedata.normalize("NFC", part) for part in (text, context)]
         if text not in context and forms[0] in forms[1]:
-            remedy = "bring both to one with unicodedata.normalize, and answer_start with them"
-            return f"has the answer {text!r:.80} in another Unicode form (NFC, NFD) than the context; {remedy}"
+            return (
+                f"has the answer {text!r:.80} in another Unicode form (NFC, NFD) than the context; bring both to one "
+                "with "
+                "unicodedata.normalize, and answer_start with them"
+            )
         answer, in_context = contrast(text, context[len(before) :][: len(text)])
         return f"has the answer {answer} at {start}, where the context has {in_context}"
     if not tokenize_words(context[slice(*span)], Casing.from_flags(True)):
@@ -242,6 +246,9 @@ def _answers(question: dict[str, Any], location: str) -> tuple[Answer, ...] | No
         if not is_impossible or answer.text.strip():  # for no answer some tools write one without text
             answers.append(answer)
     if is_impossible not in (None, not answers):
-        fault = f"is_impossible is {is_impossible!r:.40}, but it has {len(answers)} answers"
-        raise UserError(f"{location}: {fault}; correct one of them ('plausible_answers' are not read)")
+        raise UserError(
+            f"{location}: is_impossible is {is_impossible!r:.40}, but it has {len(answers)} answers; correct one of "
+            "them "
+            "('plausible_answers' are not read)"
+        )
     return tuple(answers)

@@ -80,8 +80,11 @@ def _score_characters(characters: str) -> Scoring:
         common = matcher.find_longest_match(0, len(predicted), 0, len(true))
         return Counts(len(true), len(predicted), common.size).scores()["f1"]
 
-    note = "F1 counts characters, by the rules of CMRC 2018: the answers are in text without spaces"
-    return Scoring(_normalize_characters, f1_of_run, note)
+    return Scoring(
+        _normalize_characters,
+        f1_of_run,
+        "F1 counts characters, by the rules of CMRC 2018: the answers are in text without spaces",
+    )
 
 
 WORDS = Scoring(normalize_answer, f1)

@@ -21,12 +21,15 @@ class FeatureSettings:
     def __post_init__(self) -> None:
         check(self)
         if self.max_seq_length <= self.max_query_length + 3:
-            rule = f"it must be more than max_query_length={self.max_query_length} + 3 ([CLS] and two [SEP])"
-            raise UserError(f"max_seq_length={self.max_seq_length} leaves no room for the context: {rule}")
+            raise UserError(
+                f"max_seq_length={self.max_seq_length} leaves no room for the context: it must be more than "
+                f"max_query_length={self.max_query_length} + 3 ([CLS] and two [SEP])"
+            )
         if self.doc_stride >= self.max_seq_length - 3:
-            rule = "which cuts answers apart, as windows never overlap: it must be smaller"
-            window = f"a window of max_seq_length={self.max_seq_length} with its [CLS] and two [SEP]"
-            raise UserError(f"doc_stride={self.doc_stride} is as long as {window}, {rule}")
+            raise UserError(
+                f"doc_stride={self.doc_stride} is as long as a window of max_seq_length={self.max_seq_length} with its "
+                "[CLS] and two [SEP], which cuts answers apart, as windows never overlap: it must be smaller"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,8 +44,11 @@ class DecodeSettings:
     def __post_init__(self) -> None:
         check(self)
         if self.version_2_with_negative and self.n_best_size < 2:
-            rule = "must be at least 2, no answer and the best one, from which the null odds follow; the default is 20"
-            raise UserError(f"n_best_size={self.n_best_size} with version_2_with_negative: {rule}")
+            raise UserError(
+                f"n_best_size={self.n_best_size} with version_2_with_negative: must be at least 2, no answer and the "
+                "best "
+                "one, from which the null odds follow; the default is 20"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
