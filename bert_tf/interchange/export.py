@@ -99,10 +99,9 @@ def export(
         if head.has_labels and head.architecture == architecture.name:
             hugging_face_config.update(_describe_classes(weights, head))
     texts = {CONFIG: _to_json(hugging_face_config), **tokenizer_files(tokenizer, config)}
-    arrays = {name: weights.read(name) for name in names}
+    arrays = ((name, weights.read(name)) for name in names)  # one after the other: a large model is not held twice
     tensors = {
-        to_their_name(name): np.ascontiguousarray(array.T if is_transposed(name) else array)
-        for name, array in arrays.items()
+        to_their_name(name): np.ascontiguousarray(array.T if is_transposed(name) else array) for name, array in arrays
     }
     num_weights = sum(array.size for array in tensors.values())
     card = folder / CARD

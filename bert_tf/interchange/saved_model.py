@@ -11,12 +11,11 @@ are float32, and their names depend on the task.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +71,11 @@ def export_model(
     settings_json = json.dumps(recorded, indent=2, default=str) + "\n"
     try:
         with atomic_folder(folder) as made:
-            with _without_log():  # which would name the temporary folder
+            logging.disable(logging.INFO)  # of all loggers, as TensorFlow has several: the temporary folder's name
+            try:
                 tf.saved_model.save(module, str(made / MODEL), signatures={"serving_default": concrete})
+            finally:
+                logging.disable(logging.NOTSET)
             for name, text in {**companions, TRITON_CONFIG: config, SETTINGS_FILE: settings_json}.items():
                 (made / name).write_text(text, encoding="utf-8")
     except (OSError, tf.errors.OpError) as error:
@@ -81,15 +83,6 @@ def export_model(
             f"{folder} cannot be written ({first_line(error)}); make room, or name another folder with "
             "--model_export_path"
         ) from None
-
-
-@contextlib.contextmanager
-def _without_log() -> Iterator[None]:
-    logging.disable(logging.INFO)  # of all loggers, since TensorFlow has several
-    try:
-        yield
-    finally:
-        logging.disable(logging.NOTSET)
 
 
 def triton_config(batch_size: int | None, max_seq_length: int, outputs: Mapping[str, Sequence[int | None]]) -> str:

@@ -39,9 +39,9 @@ USES = {
 }
 # The program's settings that a run's config.json records, besides the task's own.
 _RECORDED = (
-    *("train_file", "predict_file", "model_dir", "predict_batch_size", "init_checkpoint", "bert_config_file"),
-    *("vocab_file", "do_lower_case", "strip_accents", "dllog_path", "continue_with_changes", "allow_missing_weights"),
-)
+    "train_file predict_file model_dir predict_batch_size init_checkpoint bert_config_file vocab_file do_lower_case "
+    "strip_accents dllog_path continue_with_changes allow_missing_weights"
+).split()
 
 # Takes what was typed, in the form that `FinetuningTask.rows_from_content` takes; returns its rows and the model's
 # outputs.
@@ -323,11 +323,17 @@ class FinetuningTask(Task):
         return size // model.config.hidden_size * (1 if self.head.uses_pooler else self.max_seq_length)
 
     def make_scorer(self, run: Run, model: keras.Model) -> Predictor:
-        from bert_tf.tasks.predict import ROWS_PER_COMPILATION, Predictor, compile_model
+        from bert_tf.tasks.predict import ROWS_PER_COMPILATION, compile_model
 
-        batch_size, by_position = run.options.predict_batch_size, not self.head.uses_pooler
         cost = ROWS_PER_COMPILATION[model.backend.scope]
-        return Predictor(compile_model(model), run.workers, self.max_seq_length, batch_size, by_position, cost)
+        return self.make_predictor(compile_model(model), run, run.options.predict_batch_size, cost)
+
+    def make_predictor(self, compute: Any, run: Run, batch_size: int, rows_per_compilation: int | None) -> Predictor:
+        """What runs `compute`, a model in use, over the task's rows; arguments as in `Predictor`."""
+        from bert_tf.tasks.predict import Predictor
+
+        by_position = not self.head.uses_pooler
+        return Predictor(compute, run.workers, self.max_seq_length, batch_size, by_position, rows_per_compilation)
 
     def evaluate(self, predictor: Predictor, telemetry: Telemetry, update: int) -> dict[str, float]:
         conclusions = [self._conclude(predictor, use, update)[1] for use in self.scored_uses]

@@ -190,10 +190,8 @@ def predict_with_export(job: Job, workers: Workers, folder: Path, typed: Collect
     task.weights = weights
     with _open_job(dataclasses.replace(job, task=task), workers) as (run, _, telemetry):
         telemetry.note(f"predicting with {folder}, as its {SETTINGS_FILE} says")
-        batch_size, by_position = exported.batch_size or run.options.predict_batch_size, not task.head.uses_pooler
-        predictor = Predictor(
-            exported, workers, task.max_seq_length, batch_size, by_position, rows_per_compilation=None
-        )
+        batch_size = exported.batch_size or run.options.predict_batch_size
+        predictor = task.make_predictor(exported, run, batch_size, rows_per_compilation=None)
         task.finish(predictor, telemetry, exported.settings.get("updates_applied", 0))
 
 

@@ -34,12 +34,10 @@ class TaskRows(Protocol):
     @property
     def num_tokens(self) -> np.ndarray:
         """int [F]: the number of real tokens in each row; the rest is padding."""
-        ...
 
     @property
     def tokens(self) -> np.ndarray:
         """The ids of all tokens, without padding."""
-        ...
 
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """The model's inputs [..., S] and, where they are known, targets for the rows numbered `rows` [...].
@@ -47,7 +45,6 @@ class TaskRows(Protocol):
         A row of N sequences, such as the choices for a question, has inputs [..., N, S]; its `num_tokens` is that of
         its longest sequence.
         """
-        ...
 
 
 @dataclasses.dataclass(frozen=True)

@@ -28,10 +28,10 @@ def find_start(options: FinetuningOptions, head: Head, *, trains: bool) -> Weigh
 
 def _has_run_from(model_dir: Path, init_checkpoint: str) -> bool:
     """Whether `model_dir` holds checkpoints of a run that started from `init_checkpoint`."""
-    if not (model_dir / "checkpoints").is_dir() or not (model_dir / CONFIG).is_file():
+    recorded = read_config(model_dir) if (model_dir / CONFIG).is_file() else None
+    if recorded is None or not (model_dir / "checkpoints").is_dir():
         return False
-    start = (read_config(model_dir) or {"identity": {}})["identity"].get("init_checkpoint")
-    return start == locate_start(init_checkpoint, model_dir)
+    return recorded["identity"].get("init_checkpoint") == locate_start(init_checkpoint, model_dir)
 
 
 def find_trained_weights(model_dir: Path, init_checkpoint: str | None, head: Head) -> Weights:
@@ -42,31 +42,26 @@ def find_trained_weights(model_dir: Path, init_checkpoint: str | None, head: Hea
     Raises:
       UserError: neither of the two has the head.
     """
-    faults = []
-    if init_checkpoint:
-        weights = find_weights(init_checkpoint)
-        if head.variable not in weights.shapes:
-            faults.append(_describe_missing_head(f"--init_checkpoint={init_checkpoint}", weights, head))
-        elif not _has_run_from(model_dir, init_checkpoint):
-            return weights
+    paths: dict[str, str | Path] = {}
+    if init_checkpoint and not _has_run_from(model_dir, init_checkpoint):
+        paths["--init_checkpoint"] = init_checkpoint
     if (model_dir / "checkpoints").is_dir():
-        weights = find_weights(model_dir, "--model_dir")
+        paths["--model_dir"] = model_dir
+    faults = []
+    for flag, path in paths.items():
+        weights = find_weights(path, flag)
         if head.variable in weights.shapes:
             return weights
-        faults.append(_describe_missing_head(f"--model_dir={model_dir}", weights, head))
-    else:
+        # Which model they are instead, if that is known.
+        classes = weights.architectures or [other.architecture for other in HEADS if other.variable in weights.shapes]
+        kind = f" but is a {' and a '.join(classes)}" if classes else ""
+        faults.append(f"{flag}={path} has no {head.name} head ({head.variable}){kind}")
+    if "--model_dir" not in paths:
         faults.append(f"--model_dir={model_dir} holds no checkpoint to predict with")
     raise UserError(
         f"{', and '.join(faults)}; fine-tune first with --mode=train, or name a fine-tuned checkpoint with "
         "--init_checkpoint"
     )
-
-
-def _describe_missing_head(path: str, weights: Weights, head: Head) -> str:
-    """Says that the weights at `path` lack the head, and which model they are instead, if that is known."""
-    classes = weights.architectures or [other.architecture for other in HEADS if other.variable in weights.shapes]
-    kind = f" but is a {' and a '.join(classes)}" if classes else ""
-    return f"{path} has no {head.name} head ({head.variable}){kind}"
 
 
 def load_trained_weights(weights: Weights, model: keras.Model, head: Head) -> int:

@@ -91,23 +91,13 @@ def read_sentences(
             sentences += [tokens] if tokens else []  # a block of comments has no tokens
     if not sentences:
         raise UserError(f"{path} holds no sentence that can be used; {NAME_A_FILE}")
-    if _are_numbered(sentences):
-        raise UserError(
-            f"{path}: the first column numbers the tokens, and must hold them; keep the columns of tokens and labels, "
-            "for "
-            f"GermEval's files: cut -f2,3 {shlex.quote(path.name)} > OUT"
-        )
-    if None in first_lines and (mark := _unread_separator(sentences)):
-        raise UserError(
-            f"{path}: each line has a {mark!r}, and no tab or blank, which separate columns; write it with tabs, "
-            "without a "
-            "header and quotation marks, and with a blank line after each sentence"
-        )
-    if needs_labels and None in first_lines:
+    has_labels = None not in first_lines
+    _check_columns(path, sentences, has_labels)
+    if needs_labels and not has_labels:
         raise UserError(f"{path} has tokens without labels; training and --mode=eval need a label for each")
     texts = [[token.text for token in tokens] for tokens in sentences]
-    labels = None if None in first_lines else [[str(token.label) for token in tokens] for tokens in sentences]
-    scheme = None if labels is None else find_scheme(labels)
+    labels = [[str(token.label) for token in tokens] for tokens in sentences] if has_labels else None
+    scheme = find_scheme(labels) if labels else None
     if labels and not scheme:
         mixed = ", ".join(
             f"{label!r} in line {line}" for label, line in first_lines.items() if str(label)[0] in "ESMLU"
@@ -119,17 +109,24 @@ def read_sentences(
     return Sentences(path, texts, labels, scheme, notes)
 
 
-def _are_numbered(sentences: list[list[_Token]]) -> bool:
-    """Whether the first column counts, as in CoNLL-U (3-4 is a range there) and GermEval's files, or pandas' index."""
-    return any(len(tokens) > 1 for tokens in sentences) and all(
-        _NUMBER.fullmatch(token.text) for tokens in sentences for token in tokens
-    )
+def _check_columns(path: Path, sentences: list[list[_Token]], has_labels: bool) -> None:
+    """Raises `UserError` if what was read as tokens are numbers of tokens, or the lines of another kind of table.
 
-
-def _unread_separator(sentences: list[list[_Token]]) -> str:
-    """What separates the columns of a table whose lines were read as tokens; "" if they are tokens."""
+    Numbers are the first column in CoNLL-U (3-4 is a range there), in GermEval's files, and as pandas' index.
+    """
     texts = [token.text for tokens in sentences for token in tokens]
-    return next((mark for mark in ",;" if len(texts) > 1 and all(mark in text for text in texts)), "")
+    if len(texts) > len(sentences) and all(map(_NUMBER.fullmatch, texts)):
+        raise UserError(
+            f"{path}: the first column numbers the tokens, and must hold them; keep the columns of tokens and labels, "
+            "for "
+            f"GermEval's files: cut -f2,3 {shlex.quote(path.name)} > OUT"
+        )
+    for mark in ",;":
+        if not has_labels and len(texts) > 1 and all(mark in text for text in texts):
+            raise UserError(
+                f"{path}: each line has a {mark!r}, and no tab or blank, which separate columns; write it with tabs, "
+                "without a header and quotation marks, and with a blank line after each sentence"
+            )
 
 
 def _check_token(token: _Token, allowed_labels: Sequence[str] | None, seen: Collection[str | None]) -> None:

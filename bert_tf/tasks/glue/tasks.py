@@ -50,14 +50,6 @@ class TextTask:
     def is_custom(self) -> bool:
         return self.name == CUSTOM
 
-    def file_names(self, use: str) -> dict[str, list[str]]:
-        """Possible names of the task's files, in order of preference, by `use` or, for a task with parts, USE_PART."""
-        suffixes = ("tsv", "csv", "jsonl") if self.is_custom else ("tsv",)
-        other_names = [self.other_files[use]] if use in self.other_files else []
-        parts = [f"_{part}" if part else "" for part in (self.parts if use != TRAIN else ("",))]
-        stem = _STEMS[use]
-        return {f"{use}{part}": [*(f"{stem}{part}.{suffix}" for suffix in suffixes), *other_names] for part in parts}
-
     def check_unscored(self) -> None:
         """Raises `UserError` if `no_score_for` holds a label that is not the task's, or all of them."""
         if self.no_score_for and not {*self.no_score_for} < {*self.labels}:
@@ -65,33 +57,59 @@ class TextTask:
             raise UserError(f"--no_score_for={unscored}: must be some labels, not all: {names_in_words(self.labels)}")
 
 
-def _glue(name: str, texts: tuple[str, ...], label: str, labels: str, metrics: str, **more: Any) -> TextTask:
+def _glue(
+    name: str, texts: tuple[str, ...], label: str, labels: str, metrics: str, *, names: str = "", **more: Any
+) -> TextTask:
     """An entry; `labels`, `metrics` and `names` (the `label_names`) are strings with spaces between the items."""
-    more["label_names"] = tuple(more.pop("names", "").split())
-    return TextTask(name, texts, label, tuple(labels.split()), tuple(metrics.split()), **more)
+    words = tuple(tuple(text.split()) for text in (labels, metrics, names))
+    return TextTask(name, texts, label, *words[:2], label_names=words[2], **more)
 
 
 _SENTENCE, _PAIR = ("sentence",), ("sentence1", "sentence2")
-_MRPC_PAIR, _QQP_PAIR = ("#1 string", "#2 string"), ("question1", "question2")
 _NUMBERS, _ENTAILMENT = "0 1", "entailment not_entailment"
-# Microsoft's own files of MRPC, which bert_tf/prepare/fetching cuts into train, dev and test.
-_MICROSOFTS = {use: f"msr_paraphrase_{'train' if use == TRAIN else 'test'}.txt" for use in (TRAIN, EVAL, PREDICT)}
-_MRPC: dict[str, Any] = {"names": "not_equivalent equivalent", "other_files": _MICROSOFTS}
-# The file as first distributed has some questions with line feeds in them.
-_QQP: dict[str, Any] = {"names": "not_duplicate duplicate", "max_bad_records": 100}
-_MNLI: dict[str, Any] = {"no_label": "-", "parts": ("matched", "mismatched")}
-# STS-B's own files, in the layout of the STS benchmark.
-_STS_COLUMNS = tuple("genre filename year old_index score sentence1 sentence2".split())
-_STS_FILES = {use: f"sts-{stem}.csv" for use, stem in _STEMS.items()}
-_STS = {"is_regression": True, "range": (0.0, 5.0), "columns": _STS_COLUMNS, "other_files": _STS_FILES}
-
 _GLUE_TASKS = (
     _glue("CoLA", _SENTENCE, "label", _NUMBERS, "matthews_correlation accuracy", names="unacceptable acceptable"),
     _glue("SST-2", _SENTENCE, "label", _NUMBERS, "accuracy", names="negative positive"),
-    _glue("MRPC", _MRPC_PAIR, "quality", _NUMBERS, "accuracy f1", **_MRPC),
-    _glue("STS-B", _PAIR, "score", "", "pearson spearman", **_STS),
-    _glue("QQP", _QQP_PAIR, "is_duplicate", _NUMBERS, "accuracy f1", **_QQP),
-    _glue("MNLI", _PAIR, "gold_label", "contradiction entailment neutral", "accuracy", **_MNLI),
+    _glue(
+        "MRPC",
+        ("#1 string", "#2 string"),
+        "quality",
+        _NUMBERS,
+        "accuracy f1",
+        names="not_equivalent equivalent",
+        # Microsoft's own files, which bert_tf/prepare/fetching cuts into train, dev and test.
+        other_files={use: f"msr_paraphrase_{'train' if use == TRAIN else 'test'}.txt" for use in _STEMS},
+    ),
+    _glue(
+        "STS-B",
+        _PAIR,
+        "score",
+        "",
+        "pearson spearman",
+        is_regression=True,
+        range=(0.0, 5.0),
+        # Its own files, in the layout of the STS benchmark.
+        columns=tuple("genre filename year old_index score sentence1 sentence2".split()),
+        other_files={use: f"sts-{stem}.csv" for use, stem in _STEMS.items()},
+    ),
+    _glue(
+        "QQP",
+        ("question1", "question2"),
+        "is_duplicate",
+        _NUMBERS,
+        "accuracy f1",
+        names="not_duplicate duplicate",
+        max_bad_records=100,  # the file as first distributed has some questions with line feeds in them
+    ),
+    _glue(
+        "MNLI",
+        _PAIR,
+        "gold_label",
+        "contradiction entailment neutral",
+        "accuracy",
+        no_label="-",
+        parts=("matched", "mismatched"),
+    ),
     _glue("QNLI", ("question", "sentence"), "label", _ENTAILMENT, "accuracy"),
     _glue("RTE", _PAIR, "label", _ENTAILMENT, "accuracy"),
     _glue("WNLI", _PAIR, "label", _NUMBERS, "accuracy", names="not_entailment entailment"),
@@ -156,7 +174,9 @@ def custom_task(
 
 
 def find_files(task: TextTask, use: str, data_dir: str | None, file: str | None) -> dict[str, list[Path]]:
-    """The files for `use`, with the keys of `TextTask.file_names`: `file` if it is set, else those in `data_dir`.
+    """The files for `use`: `file` if it is set, else those in `data_dir`, one for each part of the task.
+
+    Returns: by `use` or, for a task with parts, USE_PART.
 
     Raises:
       UserError: a file is missing, or neither `file` nor `data_dir` is set.
@@ -167,13 +187,18 @@ def find_files(task: TextTask, use: str, data_dir: str | None, file: str | None)
         return {use: [Path(file)]}
     if not data_dir:
         raise UserError(f"--data_dir, or {flag}, is required")
+    suffixes = ("tsv", "csv", "jsonl") if task.is_custom else ("tsv",)
+    other_names = [task.other_files[use]] if use in task.other_files else []
     files = {}
-    for use_and_part, names in task.file_names(use).items():
-        files[use_and_part] = [path for name in names if (path := Path(data_dir) / name).is_file()][:1]
-        if not files[use_and_part]:
+    for part in task.parts if use != TRAIN else ("",):
+        part_suffix = f"_{part}" if part else ""
+        names = [*(f"{_STEMS[use]}{part_suffix}.{suffix}" for suffix in suffixes), *other_names]
+        present = [path for name in names if (path := Path(data_dir) / name).is_file()]
+        if not present:
             command = f", or make it with data/bertPrep.py --action {task.preparing_action} --dataset {task.name}"
             raise UserError(
                 f"--data_dir={data_dir} has no {' or '.join(names)}; name a file with {flag}, another folder"
                 f"{'' if task.is_custom else command}"
             )
+        files[f"{use}{part_suffix}"] = present[:1]
     return files
