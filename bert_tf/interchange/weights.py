@@ -49,7 +49,6 @@ def read_float32(read: Callable[[], np.ndarray], dtype: str, source: str, name: 
     if not np.isfinite(values).all():
         raise UserError(
             f"{source}: {name} holds numbers that are not finite (NaN or infinite); name an earlier checkpoint, or "
-            "fetch "
-            "the weights again"
+            "fetch the weights again"
         )
     return values

@@ -113,8 +113,7 @@ class FinetuningTask(Task):
         if self.max_seq_length < minimum:
             raise UserError(
                 f"max_seq_length={self.max_seq_length}: must be at least {minimum}, room for [CLS] and, for each of "
-                "the "
-                f"{self.num_texts} text(s), a token and [SEP]"
+                f"the {self.num_texts} text(s), a token and [SEP]"
             )
 
     # --- What differs between tasks

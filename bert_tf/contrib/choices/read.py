@@ -60,8 +60,7 @@ def parse_fields(text: str | None) -> dict[str, str]:
     if not is_whole or len(choices) == 1 or (choices and "choices" in field_of_role):
         raise UserError(
             f"--fields={text}: must be {', '.join(_FIELD_NAMES)}, or for choices the label of each, then = and its "
-            "field, "
-            "with commas between, as in --fields=context=premise,0=choice1,1=choice2"
+            "field, with commas between, as in --fields=context=premise,0=choice1,1=choice2"
         )
     return field_of_role
 

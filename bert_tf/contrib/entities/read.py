@@ -118,8 +118,7 @@ def _check_columns(path: Path, sentences: list[list[_Token]], has_labels: bool) 
     if len(texts) > len(sentences) and all(map(_NUMBER.fullmatch, texts)):
         raise UserError(
             f"{path}: the first column numbers the tokens, and must hold them; keep the columns of tokens and labels, "
-            "for "
-            f"GermEval's files: cut -f2,3 {shlex.quote(path.name)} > OUT"
+            f"for GermEval's files: cut -f2,3 {shlex.quote(path.name)} > OUT"
         )
     for mark in ",;":
         if not has_labels and len(texts) > 1 and all(mark in text for text in texts):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import collections
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -73,7 +73,8 @@ def read_examples(
     if task.is_custom and path.suffix.lower() in JSON_SUFFIXES:
         if quoting or task.columns:
             raise UserError(f"{path} holds JSON, which has its own quotes and names; leave --quoting and --columns out")
-        names, records, note = [*columns, _INDEX_COLUMNS[0]], _json_records(path, task, columns, unread), ""
+        names, note = [*columns, *_INDEX_COLUMNS], ""
+        records = _json_records(path, names, {*names, task.label_column or ""}, unread)
     else:
         records, note = _table(path, task, quoting)
         columns = [column.lower() for column in columns]
@@ -94,10 +95,10 @@ def _collect(
     bad: BadRecords,
 ) -> Examples:
     """The content of records with the columns `names`, of which `columns` are read: the texts and perhaps the label."""
-    num_texts, num_columns = len(task.text_columns), len(columns)
-    parsers = [as_text] * num_texts + [as_label] * (num_columns - num_texts)
+    num_texts = len(task.text_columns)
+    parsers = [as_text] * num_texts + [as_label] * (len(columns) - num_texts)
     cells = list(zip(parsers, map(names.index, columns), columns))
-    index = next((names.index(name) for name in _INDEX_COLUMNS if name in names and name not in columns), None)
+    index_positions = [names.index(name) for name in _INDEX_COLUMNS if name in names and name not in columns]
     values, lines, indices = [list[str]() for _ in columns], list[int](), list[str]()
     num_unlabelled = num_multi_line = 0
     for line, fields, raw_lines in records:
@@ -116,31 +117,28 @@ def _collect(
             continue
         for column_values, value in zip(values, row):
             column_values.append(value)
-        own_index = None if index is None else fields[index]
-        indices.append(str(len(lines)) if own_index is None else own_index)
+        indices.append(str(next((fields[n] for n in index_positions if fields[n] is not None), len(lines))))
         lines.append(line)
         num_multi_line += len(raw_lines) > 1
+    texts, labels = tuple(values[:num_texts]), values[num_texts:]  # one list of labels, or none
     counts = {
         f"labelled {task.no_label!r}, left out": num_unlabelled,
         "with line breaks between quotation marks, kept": num_multi_line,
-        "with an empty text, kept": sum(not text.strip() for texts in values[:num_texts] for text in texts),
+        "with an empty text, kept": sum(not text.strip() for text in itertools.chain(*texts)),
     }
     notes = [*(f"{count:,} record(s) {state}" for state, count in counts.items() if count), bad.describe()]
     if not lines:
         raise UserError("; ".join([f"{path} holds no record that can be used", *filter(None, notes)]))
-    labels = values[num_texts] if num_columns > num_texts else None
-    commonest = [f"{label}: {count:,}" for label, count in collections.Counter(labels).most_common(9)]
+    commonest = [f"{label}: {count:,}" for label, count in collections.Counter(*labels).most_common(9)]
     size = f"{len(lines):,} rows" + (f" ({names_in_words(commonest, 8)})" if labels else "")
-    return Examples(path, tuple(values[:num_texts]), labels, lines, indices, [*notes, size])
+    return Examples(path, texts, labels[0] if labels else None, lines, indices, [*notes, size])
 
 
-def _json_records(path: Path, task: TextTask, columns: Sequence[str], unread: UnreadFields) -> Iterator[Record]:
+def _json_records(path: Path, names: Sequence[str], known: Collection[str], unread: UnreadFields) -> Iterator[Record]:
+    """Records of the fields `names`. `known`: also the label's, which prediction ignores."""
     for line, content in json_objects(path):
-        # The label column counts as read also for prediction, which ignores it.
-        unread.add(content, {*columns, *_INDEX_COLUMNS, task.label_column or ""})
-        indices = (content[name] for name in _INDEX_COLUMNS if content.get(name) is not None)
-        index = next((" ".join(str(value).split()) for value in indices), None)
-        yield Record(line, [*map(content.get, columns), index])
+        unread.add(content, known)
+        yield Record(line, [*map(content.get, names)])
 
 
 def _table(path: Path, task: TextTask, quoting: str | None) -> tuple[Iterator[Record], str]:
@@ -187,7 +185,7 @@ def _name_columns(
         if task.is_custom and task.columns:
             raise UserError(f"{location} names the columns itself; leave --columns out")
         records = after_header
-    elif task.columns and (task.is_custom or _score_of(first, task) is not None):
+    elif task.columns and (task.is_custom or _begins_with_score(first, task)):
         names = [column.lower() for column in task.columns]
         if not task.is_custom:  # some lines of the STS benchmark end with two sources
             records = (line._replace(fields=line.fields[:7]) if len(line.fields) == 9 else line for line in records)
@@ -219,9 +217,9 @@ def _with_empty_texts(first: Record, others: Iterable[Record]) -> Iterator[Recor
         next_line = record.line + len(record.lines)
 
 
-def _score_of(first: Record, task: TextTask) -> float | None:
-    """The score in the first record of a file with the task's `columns`; None: there is none, as in a header."""
-    return _number(dict(zip(task.columns, first.fields)).get(str(task.label_column), ""), task)
+def _begins_with_score(first: Record, task: TextTask) -> bool:
+    """Whether the first record of a file with the task's `columns` has a score, which a header has not."""
+    return _number(dict(zip(task.columns, first.fields)).get(str(task.label_column), ""), task) is not None
 
 
 def _has_header(lines: Sequence[Sequence[str]], task: TextTask) -> bool:

@@ -161,8 +161,7 @@ def custom_task(
     if not all(texts) or len(texts) > 2 or len({*texts, label_column}) != len(texts) + 1:
         raise UserError(
             f"--text_columns={text_columns or ''}: --task_name={CUSTOM} needs the name of one column, or of two "
-            "different "
-            "ones with a comma between, other than --label_column"
+            "different ones with a comma between, other than --label_column"
         )
     if is_regression and no_score_for:
         raise UserError(f"--no_score_for={no_score_for} is for labels, not for --regression; leave one out")

@@ -217,7 +217,6 @@ def _choose_config(options: PretrainingOptions, instances: InstanceSet | None) -
     if instances.vocab_size is None:
         raise UserError(
             f"--bert_model={size} needs the vocabulary's size, but there is no manifest.json beside "
-            f"{instances.files[0]}; "
-            "give --bert_config_file instead"
+            f"{instances.files[0]}; give --bert_config_file instead"
         )
     return BertConfig.preset(size, instances.vocab_size)

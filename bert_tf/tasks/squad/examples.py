@@ -192,8 +192,7 @@ def _fault(example: Example, unit: str) -> str:
         if text not in context and forms[0] in forms[1]:
             return (
                 f"has the answer {text!r:.80} in another Unicode form (NFC, NFD) than the context; bring both to one "
-                "with "
-                "unicodedata.normalize, and answer_start with them"
+                "with unicodedata.normalize, and answer_start with them"
             )
         answer, in_context = contrast(text, context[len(before) :][: len(text)])
         return f"has the answer {answer} at {start}, where the context has {in_context}"
@@ -212,43 +211,43 @@ def _field(item: Any, name: str, kind: Any, location: str) -> Any:
     return value
 
 
-def _questions(content: Any, path: str, unread: UnreadFields) -> Iterator[tuple[str, Example]]:
-    """All questions of a file, each with its location in the file, for messages."""
-    articles = _field(content, "data", list, path)
-    unread.add(content, _KNOWN_FIELDS)
-    for article_number, article in enumerate(articles):
-        paragraphs = _field(article, "paragraphs", list, f"{path}: data[{article_number}]")
-        unread.add(article, _KNOWN_FIELDS)
-        for paragraph_number, item in enumerate(paragraphs):
-            location = f"{path}: data[{article_number}].paragraphs[{paragraph_number}]"
-            context = _field(item, "context", str, location)
+def _items(
+    parent: Any, name: str, location: str, unread: UnreadFields, between: str = "."
+) -> Iterator[tuple[str, Any]]:
+    """The elements of the list `name` of `parent`, each with its location in the file, for messages."""
+    for number, item in enumerate(_field(parent, name, list, location)):
+        if isinstance(item, dict):
             unread.add(item, _KNOWN_FIELDS)
+        yield f"{location}{between}{name}[{number}]", item
+
+
+def _questions(content: dict[str, Any], path: str, unread: UnreadFields) -> Iterator[tuple[str, Example]]:
+    """All questions of a file, each with its location."""
+    unread.add(content, _KNOWN_FIELDS)
+    for article_location, article in _items(content, "data", path, unread, ": "):
+        for location, paragraph in _items(article, "paragraphs", article_location, unread):
+            context = _field(paragraph, "context", str, location)
             if not _WORD.search(context):
                 raise UserError(f"{location}: field 'context' is empty; a question needs a text to be answered from")
-            for question_number, question in enumerate(_field(item, "qas", list, location)):
-                question_location = f"{location}.qas[{question_number}]"
+            for question_location, question in _items(paragraph, "qas", location, unread):
                 question_id = str(_field(question, "id", (str, int), question_location))
                 text = _field(question, "question", str, question_location)
-                answers = _answers(question, question_location)
-                for fields in (question, *(question.get("answers") or ())):
-                    unread.add(fields, _KNOWN_FIELDS)
+                answers = _answers(question, question_location, unread)
                 yield question_location, Example(question_id, text, context, answers)
 
 
-def _answers(question: dict[str, Any], location: str) -> tuple[Answer, ...] | None:
+def _answers(question: dict[str, Any], location: str, unread: UnreadFields) -> tuple[Answer, ...] | None:
     is_impossible = question.get("is_impossible")
     if "answers" not in question and is_impossible in (None, False):
         return None
     answers = []
-    for number, item in enumerate(_field({"answers": [], **question}, "answers", list, location)):
-        item_location = f"{location}.answers[{number}]"
+    for item_location, item in _items({"answers": [], **question}, "answers", location, unread):
         answer = Answer(_field(item, "text", str, item_location), _field(item, "answer_start", int, item_location))
         if not is_impossible or answer.text.strip():  # for no answer some tools write one without text
             answers.append(answer)
     if is_impossible not in (None, not answers):
         raise UserError(
             f"{location}: is_impossible is {is_impossible!r:.40}, but it has {len(answers)} answers; correct one of "
-            "them "
-            "('plausible_answers' are not read)"
+            "them ('plausible_answers' are not read)"
         )
     return tuple(answers)

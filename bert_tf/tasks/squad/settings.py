@@ -46,8 +46,7 @@ class DecodeSettings:
         if self.version_2_with_negative and self.n_best_size < 2:
             raise UserError(
                 f"n_best_size={self.n_best_size} with version_2_with_negative: must be at least 2, no answer and the "
-                "best "
-                "one, from which the null odds follow; the default is 20"
+                "best one, from which the null odds follow; the default is 20"
             )
 
 
