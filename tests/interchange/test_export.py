@@ -107,8 +107,6 @@ def test_labels(tmp_path):
         config = read_json(tmp_path / f"{name}_out" / "config.json")
         assert (config["id2label"], config["problem_type"]) == (labels, problem)
         assert config["label2id"] == {label: int(number) for number, label in labels.items()}
-    write_run(tmp_path / "wrong", make_variables(ClassifierModel), companions={"task.json": '{"labels": ["a"]}'})
-    refused("names 1 labels, the weights have 3 classes", export, str(tmp_path / "wrong"), tmp_path / "out2")
 
 
 def test_casing(tmp_path):

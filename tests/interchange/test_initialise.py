@@ -224,10 +224,6 @@ def test_what_is_no_model_is_named(google, tmp_path):
     shutil.copy(HUGGING_FACE / "config.json", tmp_path)
     for path in (tmp_path / "nowhere", tmp_path):
         refused(f"^--init_checkpoint={path}: no model is there; .* unpack an", find_weights, path)
-    for name in ("model.safetensors", "config.json"):
-        refused(f"a model's folder must be named, such as {HUGGING_FACE}$", find_weights, HUGGING_FACE / name)
-    unpacked = shutil.copytree(google, tmp_path / "zip/uncased")
-    refused(f"a model's folder must be named, such as {unpacked}$", find_weights, unpacked.parent)
     for name in ("best", "model.ckpt-1000000"):
         shutil.copy(google / "bert_model.ckpt.index", tmp_path / f"{name}.index")
     best, large = tmp_path / "best", tmp_path / "model.ckpt-1000000"
@@ -246,18 +242,29 @@ def test_what_is_no_model_is_named(google, tmp_path):
     refused("no checkpoint has been saved", find_weights, tmp_path)
 
 
-def test_what_is_at_a_path_where_nothing_is_read_is_named(tmp_path, monkeypatch):
+def test_what_is_at_a_path_where_nothing_is_read_is_named(google, tmp_path, monkeypatch):
     shutil.copy(HUGGING_FACE / "config.json", tmp_path)
     for name in ("pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack"):
-        file = tmp_path / name
-        file.touch()
+        (tmp_path / name).touch()
         refused(f"{tmp_path}: {name} is not read here; .* save it as model.safetensors", find_weights, tmp_path)
-        file.unlink()
-    cache = tmp_path / "models--x--bert"
-    snapshot = shutil.copytree(HUGGING_FACE, cache / "snapshots/abc")
-    refused(f"a model's folder must be named, such as {snapshot}$", find_weights, cache)
-    trained = [shutil.copytree(HUGGING_FACE, tmp_path / f"trainer/checkpoint-{step}") for step in (1000, 500)]
-    refused(f"must be named, such as {trained[1]} or {trained[0]}$", find_weights, tmp_path / "trainer")
+        (tmp_path / name).unlink()
+    unpacked, snapshot, *trained = (
+        shutil.copytree(source, tmp_path / name)
+        for source, name in (
+            (google, "zip/uncased"),
+            (HUGGING_FACE, "models--x--bert/snapshots/abc"),
+            (HUGGING_FACE, "trainer/checkpoint-500"),
+            (HUGGING_FACE, "trainer/checkpoint-1000"),
+        )
+    )
+    for path, models in (
+        (HUGGING_FACE / "model.safetensors", [HUGGING_FACE]),
+        (HUGGING_FACE / "config.json", [HUGGING_FACE]),
+        (unpacked.parent, [unpacked]),
+        (snapshot.parents[1], [snapshot]),
+        (trained[0].parent, trained),
+    ):
+        refused(f"a model's folder must be named, such as {' or '.join(map(str, models))}$", find_weights, path)
     monkeypatch.chdir(tmp_path)
     for name in ("bert-base-uncased", "google/bert_uncased_L-2"):
         refused(f"no such folder; .* must be fetched first .*download {name} --local-dir", find_weights, name)
@@ -393,7 +400,7 @@ def test_weights_trained_in_python_go_back_to_the_programs(encoder, tmp_path):
 
 def test_features_and_numbers(encoder):
     bert = bert_tf.from_pretrained(encoder)
-    features = bert.features(["The cats sat in a dog.", "", "cat " * 20], max_seq_length=10)
+    features = bert.features((text for text in ("The cats sat in a dog.", "", "cat " * 20)), max_seq_length=10)
     pieces = bert.tokenizer.convert_ids_to_tokens(features["input_ids"][0])
     assert pieces == "[CLS] the cat ##s sat in a dog . [SEP]".split()
     assert features["input_mask"].sum(axis=1).tolist() == [10, 2, 10]
@@ -427,11 +434,6 @@ def test_a_pooler_that_is_missing_is_a_warning(tmp_path):
 def test_arguments_that_are_no_texts_are_named(encoder, texts, length, error, message):
     with pytest.raises(error, match=message):
         bert_tf.from_pretrained(encoder).features(texts, length)
-
-
-def test_texts_in_another_container(encoder):
-    features = bert_tf.from_pretrained(encoder).features((text for text in ("the cat", "a dog")), 8)
-    assert features["input_ids"].shape == (2, 8)
 
 
 @pytest.mark.parametrize("change", [lambda ids: ids[:1], lambda ids: ids[:, :4], lambda ids: ids[0], np.ndarray.tolist])

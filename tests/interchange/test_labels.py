@@ -109,16 +109,11 @@ NUMBER, ONE_LABEL, SEVERAL = "regression", "single_label_classification", "multi
 @pytest.mark.parametrize(
     ("labels", "problem", "task", "words"),
     [
-        (["LABEL_0"], NUMBER, custom_task("text", None, False), r"\(numbers\), not for custom \(labels\); pass --regr"),
-        (NLI, ONE_LABEL, custom_task("text", None, True), r"not for custom \(numbers\); omit --regression, or name"),
-        (NLI, SEVERAL, custom_task("text", None, False), r"\(multi_label_classification: .*; no task here is of that"),
+        (["LABEL_0"], NUMBER, custom_task("text", None, False), r"\(numbers\), not for custom \(labels\); .*pass --re"),
+        (NLI, ONE_LABEL, custom_task("text", None, True), r"not for custom \(numbers\); .*, or omit --regression$"),
+        (NLI, SEVERAL, custom_task("text", None, False), r"\(multi_label_classification: .*; name a .* that task$"),
         (NLI, ONE_LABEL, "STS-B", r"not for STS-B \(numbers\); name a checkpoint of that task$"),
-        (
-            NLI,
-            ONE_LABEL,
-            "RTE",
-            r"not for RTE \(.*; .*, or, if the labels mean the same, rename them in .*/config.json$",
-        ),
+        (NLI, ONE_LABEL, "RTE", r"not for RTE \(.*; .*, or, if the labels mean .*, rename them in .*/config.json$"),
     ],
 )
 def test_weights_of_another_task_are_refused_with_the_way_out(data, tmp_path, labels, problem, task, words):

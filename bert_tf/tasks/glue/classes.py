@@ -24,7 +24,7 @@ from bert_tf.interchange.labels import (
 )
 from bert_tf.interchange.weights import Weights
 from bert_tf.tasks.glue.settings import BALANCED
-from bert_tf.tasks.glue.tasks import TextTask, find_task
+from bert_tf.tasks.glue.tasks import TextTask, known_name
 
 
 def learns_labels(task: TextTask) -> bool:
@@ -74,16 +74,11 @@ def adapt_for_prediction(task: TextTask, weights: Weights) -> tuple[TextTask, st
 
 def _warn_of_other_task(task: TextTask, trained: TrainedTask | None) -> str:
     """A warning if the weights were trained on another known task, although its labels are the same, or ""."""
-    if trained is None or not trained.name or task.is_custom:
-        return ""
-    try:
-        trained_task = find_task(trained.name)
-    except UserError:  # a custom task, or one that this program does not know
-        return ""
-    if trained_task.name == task.name:
+    other = trained and known_name(trained.name)
+    if trained is None or other in (None, task.name) or task.is_custom:
         return ""
     return (
-        f"warning: {trained.file} says that these weights are for {trained_task.name}, which has the same labels "
+        f"warning: {trained.file} says that these weights are for {other}, which has the same labels "
         f"({names_in_words(task.labels)}), not for {task.name}"
     )
 

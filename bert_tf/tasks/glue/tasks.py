@@ -121,21 +121,22 @@ TASKS: dict[str, TextTask | str] = {
 }
 
 
-def find_task(name: str) -> TextTask:
-    """The task with this name, ignoring case, hyphens and underscores.
-
-    Raises:
-      UserError: there is no such task.
-    """
-    for title, task in TASKS.items():
-        if _without_hyphens(title) == _without_hyphens(name):
-            return load(task) if isinstance(task, str) else task
-    names = [*TASKS, CUSTOM]
-    raise UserError(f"--task_name={name}: must be one of {', '.join(names)}{suggestion(name, names)}")
+def known_name(name: str) -> str | None:
+    """The name in `TASKS` that is this one but for case, hyphens and underscores; None: there is none."""
+    return next((title for title in TASKS if _without_hyphens(title) == _without_hyphens(name)), None)
 
 
 def _without_hyphens(name: str) -> str:
     return name.lower().replace("-", "").replace("_", "")
+
+
+def find_task(name: str) -> TextTask:
+    """The task of this `known_name`. Raises: UserError if there is none."""
+    if not (title := known_name(name)):
+        names = [*TASKS, CUSTOM]
+        raise UserError(f"--task_name={name}: must be one of {', '.join(names)}{suggestion(name, names)}")
+    task = TASKS[title]
+    return load(task) if isinstance(task, str) else task
 
 
 def custom_task(
