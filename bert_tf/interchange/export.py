@@ -209,13 +209,11 @@ def _choose_architecture(weights: Weights, config: BertConfig) -> tuple[_Archite
 
 def _to_hugging_face_config(config: BertConfig, architecture: str, vocab: Mapping[str, int]) -> dict[str, Any]:
     """The content of Hugging Face's ``config.json`` with which `architecture` computes the same as our model."""
-    # Reversed, so that of several names of an activation the first one is used.
-    activations = {ours: theirs for theirs, ours in reversed(list(ACTIVATIONS.items()))}
     return {
         "architectures": [architecture],
         "model_type": "bert",
         **config.to_dict(),
-        "hidden_act": activations[config.hidden_act],
+        "hidden_act": next(theirs for theirs, ours in ACTIVATIONS.items() if ours == config.hidden_act),
         "layer_norm_eps": config.layer_norm_eps,
         "position_embedding_type": "absolute",
         "tie_word_embeddings": True,

@@ -127,14 +127,17 @@ def weight_file(folder: Path) -> Path | None:
 
 
 class StoredTensor(NamedTuple):
-    """A tensor in a file; its values are read as float32."""
+    """A tensor in a file."""
 
+    file: Path
+    name: str
     shape: list[int]
-    read: Callable[[], np.ndarray]
+    dtype: str
+    load: Callable[[], np.ndarray]
 
-
-def _stored(file: Path, name: str, shape: list[int], dtype: str, read: Callable[[], np.ndarray]) -> StoredTensor:
-    return StoredTensor(shape, functools.partial(read_float32, read, dtype, str(file), name))
+    def read(self) -> np.ndarray:
+        """Its values, checked, as float32."""
+        return read_float32(self.load, self.dtype, str(self.file), self.name)
 
 
 def read_folder(folder: Path) -> Weights:
@@ -236,7 +239,7 @@ def _open_safetensors(path: Path) -> dict[str, StoredTensor]:
         raise UserError(f"{path} cannot be read ({error}): it is damaged or incomplete; fetch it again") from None
     parts = {name: file.get_slice(name) for name in list(file.keys())}
     return {
-        name: _stored(path, name, part.get_shape(), part.get_dtype(), functools.partial(file.get_tensor, name))
+        name: StoredTensor(path, name, part.get_shape(), part.get_dtype(), functools.partial(file.get_tensor, name))
         for name, part in parts.items()
     }
 
@@ -263,7 +266,7 @@ def _open_torch_file(path: Path) -> dict[str, StoredTensor]:
         return tensor.float().to_dense().numpy()  # NumPy has neither bfloat16 nor sparse arrays
 
     return {
-        name: _stored(
+        name: StoredTensor(
             path, name, [*tensor.shape], str(tensor.dtype).rpartition(".")[2], functools.partial(to_numpy, tensor)
         )
         for name, tensor in tensors.items()

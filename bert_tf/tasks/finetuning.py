@@ -240,15 +240,15 @@ class FinetuningTask(Task):
                 if use == TRAIN:
                     notes.append(self.fit())
             self.keys = {use: content_key(*paths) for use, paths in self.files.items()}
-        hashes = {", ".join(map(str, paths)): self.keys[use] for use, paths in self.files.items()}
+        sources = {use: ", ".join(map(str, paths)) for use, paths in self.files.items()}
+        hashes = {sources[use]: key for use, key in self.keys.items()}
         run.workers.require_same({"tokenizer": self.tokenizer.files(), **hashes})
         if not self.trains:
             notes.append(self._compare_with_training())
         for note in filter(None, notes):
             run.say(note)
-        for use, paths in self.files.items():
-            rows, source = self.make_rows(use, run), ", ".join(map(str, paths))
-            self.rows[use] = rows
+        for use, source in sources.items():
+            self.rows[use] = rows = self.make_rows(use, run)
             if remark := self.remark_on_rows(use, rows):
                 run.say(f"{source}: {remark}")
             run.say(self.tokenizer.count_unknown(rows.tokens).describe(source))
@@ -351,9 +351,10 @@ class FinetuningTask(Task):
             predicted, conclusion = self._conclude(predictor, use, update)
             for name, text in conclusion.files.items():
                 write_text(telemetry.run_folder / name, text)
-            first_files = [telemetry.run_folder / name for name in list(conclusion.files)[:1]]
-            written = [f"{conclusion.file_description}: {file}" for file in first_files]
-            for line in [*predicted.describe_speed(), *written, *conclusion.notes]:
+            lines = predicted.describe_speed()
+            if conclusion.files:
+                lines.append(f"{conclusion.file_description}: {telemetry.run_folder / next(iter(conclusion.files))}")
+            for line in [*lines, *conclusion.notes]:
                 telemetry.note(line)
             scores.update(conclusion.scores)
         telemetry.results(update, scores, predictor.speed())

@@ -49,9 +49,12 @@ class ChoiceTask(FinetuningTask):
         return make_choice_rows(content, self.tokenizer, self.max_seq_length, show_progress=show_progress)
 
     def remark_on_rows(self, use: str, rows: ChoiceRows) -> str:
-        num_alike = (rows.first_alike_FxN() < np.arange(rows.num_choices)).any(axis=1).sum()
-        alike = f"{num_alike:,} question(s) have choices that are alike within {self.max_seq_length} tokens"
-        return f"{alike}; the first of them counts; a larger --max_seq_length may tell them apart" if num_alike else ""
+        if not (num_alike := (rows.first_alike_FxN() < np.arange(rows.num_choices)).any(axis=1).sum()):
+            return ""
+        return (
+            f"{num_alike:,} question(s) have choices that are alike within {self.max_seq_length} tokens; the first of "
+            "them counts; a larger --max_seq_length may tell them apart"
+        )
 
     def fixed_settings(self) -> Facts:
         fields = {"fields": self.fields} if self.trains and self.fields else {}  # files to predict may have others
@@ -63,17 +66,19 @@ class ChoiceTask(FinetuningTask):
 
     def conclude(self, use: str, outputs: Outputs) -> Conclusion:
         """A line for each question, with the probabilities of its choices."""
-        [scores_FxN], labels_F = outputs, self.rows[use].labels_F
+        [scores_FxN], rows = outputs, self.rows[use]
         # Rounding depends on the position in a batch: choices with the same tokens get the score of the first of them.
-        scores_FxN = np.take_along_axis(scores_FxN, self.rows[use].first_alike_FxN(), axis=1)
-        numbers = [np.arange(len(scores_FxN)), scores_FxN.argmax(axis=1), *([] if labels_F is None else [labels_F])]
-        header = ["index", "prediction", "label"][: len(numbers)] + list(map(str, range(scores_FxN.shape[1])))
-        files = {"predictions.tsv": tsv([header, *zip(*numbers, *shown_probabilities(scores_FxN))])}
-        file_description = f"choices for {len(scores_FxN):,} questions"
+        scores_FxN = np.take_along_axis(scores_FxN, rows.first_alike_FxN(), axis=1)
+        chosen_F, labels_F = scores_FxN.argmax(axis=1), rows.labels_F
+        columns: dict[Any, Any] = {"index": range(len(chosen_F)), "prediction": chosen_F}
+        if labels_F is not None:
+            columns["label"] = labels_F
+        columns.update(enumerate(shown_probabilities(scores_FxN)))
+        files = {"predictions.tsv": tsv([columns, *zip(*columns.values())])}
+        file_description = f"choices for {len(chosen_F):,} questions"
         if labels_F is None:
             return Conclusion(files, file_description, ["not scored: not all right choices are known"])
-        accuracy = float((scores_FxN.argmax(axis=1) == labels_F).mean())
-        scores = {"accuracy": accuracy, "eval_loss": mean_loss(scores_FxN, labels_F)}
+        scores = {"accuracy": float((chosen_F == labels_F).mean()), "eval_loss": mean_loss(scores_FxN, labels_F)}
         return Conclusion(files, file_description, scores=scores)
 
     def converse(self, ask: Ask) -> None:

@@ -151,5 +151,6 @@ def _text_task(options: ClassifierOptions) -> TextTask:
         return task
     if mode in ("train_and_eval", "train", "eval") and not options.label_column:
         raise UserError(f"--label_column is required with --mode={mode}")
-    texts, label, is_regression, unscored, columns = (getattr(options, name) for name in custom_flags)
-    return custom_task(texts, label, is_regression, unscored, columns=columns)
+    return custom_task(
+        options.text_columns, options.label_column, options.regression, options.no_score_for, columns=options.columns
+    )

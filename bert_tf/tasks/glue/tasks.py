@@ -61,8 +61,8 @@ def _glue(
     name: str, texts: tuple[str, ...], label: str, labels: str, metrics: str, *, names: str = "", **more: Any
 ) -> TextTask:
     """An entry; `labels`, `metrics` and `names` (the `label_names`) are strings with spaces between the items."""
-    words = tuple(tuple(text.split()) for text in (labels, metrics, names))
-    return TextTask(name, texts, label, *words[:2], label_names=words[2], **more)
+    more["label_names"] = tuple(names.split())
+    return TextTask(name, texts, label, tuple(labels.split()), tuple(metrics.split()), **more)
 
 
 _SENTENCE, _PAIR = ("sentence",), ("sentence1", "sentence2")

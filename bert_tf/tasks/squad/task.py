@@ -10,7 +10,7 @@ from typing import Any
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.fields import UnreadFields
-from bert_tf.base.files import check_file, decoded_lines
+from bert_tf.base.files import check_file, read_text
 from bert_tf.interchange.heads import SPANS
 from bert_tf.settings.declaration import pick_settings, settings_of
 from bert_tf.settings.training import FinetuningConfig
@@ -51,7 +51,7 @@ class SquadTask(FinetuningTask):
             raise UserError("--mode=eval and --eval_steps score, --noeval does not; leave it out")
         if options.mode == "interactive" and context_file:
             check_file(Path(context_file), "name a text file with --context_file")
-            context = "".join(line for _, line in decoded_lines(Path(context_file)))
+            context = read_text(Path(context_file), context_file)
             _check_text(context, f"--context_file={context_file}")
         features, decoding = pick_settings(FeatureSettings, options), pick_settings(DecodeSettings, options)
         return cls(files, features, decoding, wants_scores=options.eval, context=context)
@@ -96,9 +96,12 @@ class SquadTask(FinetuningTask):
 
     def remark_on_rows(self, use: str, rows: Windows) -> str:
         limit = self.decoding.max_answer_length
-        number = count_unreachable(self.contents[use], rows, limit)
-        unreachable = f"{number:,} question(s) have only answers of more tokens than --max_answer_length={limit}"
-        return f"{unreachable}, so they cannot be answered rightly; a larger number reaches them" if number else ""
+        if not (number := count_unreachable(self.contents[use], rows, limit)):
+            return ""
+        return (
+            f"{number:,} question(s) have only answers of more tokens than --max_answer_length={limit}, so they cannot "
+            "be answered rightly; a larger number reaches them"
+        )
 
     def rows_from_content(self, content: Sequence[Example], *, show_progress: bool = False) -> Windows:
         return make_windows(content, self.tokenizer, self.features, is_training=False, show_progress=show_progress)
@@ -110,10 +113,13 @@ class SquadTask(FinetuningTask):
         values = super().recorded_settings()
         for name in ("features", "decoding", "context"):
             del values[name]
-        return {**values, **dataclasses.asdict(self.features), **dataclasses.asdict(self.decoding)}
+        return {**values, **self._answer_settings()}
+
+    def _answer_settings(self) -> Facts:
+        return {**dataclasses.asdict(self.features), **dataclasses.asdict(self.decoding)}
 
     def export_settings(self) -> Facts:
-        return {"task": self.name, **dataclasses.asdict(self.features), **dataclasses.asdict(self.decoding)}
+        return {"task": self.name, **self._answer_settings()}
 
     def with_export_settings(self, settings: Mapping[str, Any]) -> SquadTask:
         features, decoding = (_parse_settings(kind, settings) for kind in (FeatureSettings, DecodeSettings))
