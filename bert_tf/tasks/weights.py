@@ -28,9 +28,9 @@ def find_start(options: FinetuningOptions, head: Head, *, trains: bool) -> Weigh
 
 def _has_run_from(model_dir: Path, init_checkpoint: str) -> bool:
     """Whether `model_dir` holds checkpoints of a run that started from `init_checkpoint`."""
-    recorded = read_config(model_dir) if (model_dir / CONFIG).is_file() else None
-    if recorded is None or not (model_dir / "checkpoints").is_dir():
+    if not (model_dir / "checkpoints").is_dir() or not (model_dir / CONFIG).is_file():
         return False
+    recorded = read_config(model_dir) or {}
     return recorded["identity"].get("init_checkpoint") == locate_start(init_checkpoint, model_dir)
 
 
