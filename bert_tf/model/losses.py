@@ -10,6 +10,7 @@ K losses, M metrics.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,21 +20,17 @@ from bert_tf.model.backends.plain import Plain
 from bert_tf.model.randomness import DropoutKey
 from bert_tf.model.visibility import Features
 
-Sums = tuple[list[tf.Tensor], list[tf.Tensor]]  # lists of scalars: the losses, and the other metrics
-
 
 class Objective:
     """Base class. An instance whose `example_weights` entry is 0 only fills up a batch and does not count.
 
     Attributes:
       denominator_names: for each loss, the feature whose sum over the update divides it.
-      metric_names: the losses come first.
-      metric_denominators: for each metric, the index of the denominator that divides its sum.
+      metric_names: the losses, then other metrics of each; of two losses, in turn.
     """
 
     denominator_names: tuple[str, ...] = ("example_weights",)
     metric_names: tuple[str, ...] = ("total_loss",)
-    metric_denominators: tuple[int, ...] = (0,)
 
     def local_denominators(self, features: Features) -> np.ndarray:
         """The denominators of features with leading dimensions [A, B]: float32 [K].
@@ -41,6 +38,10 @@ class Objective:
         By NumPy on the host, where the inputs are: TensorFlow's sums would be queued behind pending GPU work.
         """
         return np.array([np.sum(features[name]) for name in self.denominator_names], np.float32)
+
+    def metric_denominators(self, denominators_K: np.ndarray) -> np.ndarray:
+        """What divides the sum of each metric: [M]."""
+        return np.resize(denominators_K, len(self.metric_names))
 
     def name_metrics(self, means_M: np.ndarray) -> dict[str, float]:
         """Mean metrics under NVIDIA's names; with several losses also their sum."""
@@ -52,15 +53,20 @@ class Objective:
         self, model: keras.Model, features: Features, dropout: DropoutKey | None
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Loss sums float32 [K] and metric sums float32 [M] of one micro-batch."""
-        losses, metrics = self._sums(self._outputs(model, features, dropout), features, model.backend)
-        return tf.stack(losses), tf.stack([*losses, *metrics])
+        sums = self._sums(self._outputs(model, features, dropout), features, model.backend)
+        return tf.stack(sums[: len(self.denominator_names)]), tf.stack(sums)
 
     def _outputs(self, model: keras.Model, features: Features, dropout: DropoutKey | None) -> Any:
         return model(features, dropout=dropout)
 
-    def _sums(self, outputs: Any, features: Features, backend: Plain) -> Sums:
-        """The sums for the model's outputs; `backend` is the model's."""
+    def _sums(self, outputs: Any, features: Features, backend: Plain) -> Sequence[tf.Tensor]:
+        """The sum of each metric, a scalar, for the model's outputs; `backend` is the model's."""
         raise NotImplementedError
+
+
+def _flat(features: Features, *names: str) -> list[tf.Tensor]:
+    """These features in one dimension."""
+    return [tf.reshape(features[name], [-1]) for name in names]
 
 
 class MaskedWordObjective(Objective):
@@ -68,7 +74,6 @@ class MaskedWordObjective(Objective):
 
     denominator_names: tuple[str, ...] = ("masked_lm_weights",)
     metric_names: tuple[str, ...] = ("mlm_loss", "mlm_accuracy")
-    metric_denominators: tuple[int, ...] = (0, 0)
 
     @staticmethod
     def untrained_loss(vocab_size: int) -> float:
@@ -78,11 +83,8 @@ class MaskedWordObjective(Objective):
     def _outputs(self, model: keras.Model, features: Features, dropout: DropoutKey | None) -> Any:
         return model.logits_before_bias(features, dropout)
 
-    def _sums(self, outputs: Any, features: Features, backend: Plain) -> Sums:
-        loss, correct = backend.word_loss(
-            outputs, tf.reshape(features["masked_lm_ids"], [-1]), tf.reshape(features["masked_lm_weights"], [-1])
-        )
-        return [loss], [correct]
+    def _sums(self, outputs: Any, features: Features, backend: Plain) -> Sequence[tf.Tensor]:
+        return backend.word_loss(outputs, *_flat(features, "masked_lm_ids", "masked_lm_weights"))
 
 
 class PretrainingObjective(MaskedWordObjective):
@@ -94,46 +96,39 @@ class PretrainingObjective(MaskedWordObjective):
 
     denominator_names = ("masked_lm_weights", "example_weights")
     metric_names = ("mlm_loss", "nsp_loss", "mlm_accuracy", "nsp_accuracy")
-    metric_denominators = (0, 1, 0, 1)
 
     @staticmethod
     def untrained_loss(vocab_size: int) -> float:
         return math.log(vocab_size) + math.log(2)
 
-    def _sums(self, outputs: Any, features: Features, backend: Plain) -> Sums:
+    def _sums(self, outputs: Any, features: Features, backend: Plain) -> Sequence[tf.Tensor]:
         word_logits, nsp_logits_Rx2 = outputs
-        (mlm_loss,), (mlm_correct,) = super()._sums(word_logits, features, backend)
-        nsp_loss, nsp_correct = backend.cross_entropy(
-            nsp_logits_Rx2,
-            tf.reshape(features["next_sentence_labels"], [-1]),
-            tf.reshape(features["example_weights"], [-1]),
-        )
-        return [mlm_loss, nsp_loss], [mlm_correct, nsp_correct]
+        mlm_loss, mlm_correct = super()._sums(word_logits, features, backend)
+        labels_and_weights = _flat(features, "next_sentence_labels", "example_weights")
+        nsp_loss, nsp_correct = backend.cross_entropy(nsp_logits_Rx2, *labels_and_weights)
+        return mlm_loss, nsp_loss, mlm_correct, nsp_correct
 
 
 class SpanObjective(Objective):
     """Mean of two cross-entropies over the positions: for an answer's first and for its last token."""
 
     metric_names = ("total_loss", "start_accuracy", "end_accuracy")
-    metric_denominators = (0, 0, 0)
 
-    def _sums(self, outputs: Any, features: Features, backend: Plain) -> Sums:
+    def _sums(self, outputs: Any, features: Features, backend: Plain) -> Sequence[tf.Tensor]:
         start_logits_BxS, end_logits_BxS = outputs
         weights_B = features["example_weights"]
         start_loss, start_correct = backend.cross_entropy(start_logits_BxS, features["start_positions"], weights_B)
         end_loss, end_correct = backend.cross_entropy(end_logits_BxS, features["end_positions"], weights_B)
-        return [(start_loss + end_loss) / 2.0], [start_correct, end_correct]
+        return (start_loss + end_loss) / 2.0, start_correct, end_correct
 
 
 class ClassificationObjective(Objective):
     """Cross-entropy of the class "labels" int32 [B]."""
 
     metric_names = ("total_loss", "train_accuracy")
-    metric_denominators = (0, 0)
 
-    def _sums(self, outputs: Any, features: Features, backend: Plain) -> Sums:
-        loss, correct = backend.cross_entropy(outputs, features["labels"], features["example_weights"])
-        return [loss], [correct]
+    def _sums(self, outputs: Any, features: Features, backend: Plain) -> Sequence[tf.Tensor]:
+        return backend.cross_entropy(outputs, features["labels"], features["example_weights"])
 
 
 class WeightedClassificationObjective(ClassificationObjective):
@@ -145,11 +140,11 @@ class WeightedClassificationObjective(ClassificationObjective):
     def __init__(self, class_weights_C: np.ndarray):
         self._class_weights_C = class_weights_C.astype(np.float32)
 
-    def _sums(self, outputs: Any, features: Features, backend: Plain) -> Sums:
-        _, accuracies = super()._sums(outputs, features, backend)
+    def _sums(self, outputs: Any, features: Features, backend: Plain) -> Sequence[tf.Tensor]:
+        _, correct = super()._sums(outputs, features, backend)
         weights_B = features["example_weights"] * tf.gather(self._class_weights_C, features["labels"])
         loss, _ = backend.cross_entropy(outputs, features["labels"], weights_B)
-        return [loss], accuracies
+        return loss, correct
 
 
 class TokenObjective(Objective):
@@ -160,17 +155,15 @@ class TokenObjective(Objective):
 
     denominator_names = ("label_weights",)
     metric_names = ("total_loss", "train_accuracy")
-    metric_denominators = (0, 0)
 
-    def _sums(self, outputs: Any, features: Features, backend: Plain) -> Sums:
-        labels_R, weights_R = (tf.reshape(features[name], [-1]) for name in ("label_ids", "label_weights"))
-        loss, correct = backend.cross_entropy(tf.reshape(outputs, [-1, outputs.shape[2]]), labels_R, weights_R)
-        return [loss], [correct]
+    def _sums(self, outputs: Any, features: Features, backend: Plain) -> Sequence[tf.Tensor]:
+        logits_RxC = tf.reshape(outputs, [-1, outputs.shape[2]])
+        return backend.cross_entropy(logits_RxC, *_flat(features, "label_ids", "label_weights"))
 
 
 class RegressionObjective(Objective):
     """Squared error of the predicted number; "labels" float32 [B]."""
 
-    def _sums(self, outputs: Any, features: Features, backend: Plain) -> Sums:
+    def _sums(self, outputs: Any, features: Features, backend: Plain) -> Sequence[tf.Tensor]:
         errors_B = outputs[:, 0] - features["labels"]
-        return [tf.reduce_sum(tf.square(errors_B) * features["example_weights"])], []
+        return [tf.reduce_sum(tf.square(errors_B) * features["example_weights"])]

@@ -152,7 +152,7 @@ class TrainStep:
         any_stops, any_is_long = by_rank[:, 1:3].any(axis=0).tolist()
         totals_K = np.maximum(by_rank[:, 3:].sum(axis=0), 1.0)
         # Made now, while the device is idle: later the copy, and so the host, would wait for pending work.
-        metric_totals_M = tf.constant(totals_K[list(self._objective.metric_denominators)], tf.float32)
+        metric_totals_M = tf.constant(self._objective.metric_denominators(totals_K), tf.float32)
         global_facts = (totals_K, metric_totals_M, any_stops, any_is_long)
         return AgreedUpdate(features, batch_number, num_micro_batches, *global_facts, is_timed, waited_secs)
 

@@ -63,7 +63,7 @@ def make_scorer(
                 sums[num_denominators:] += compiled(features).numpy()
         totals = workers.gather(sums).sum(axis=0)
         denominators = np.maximum(totals[:num_denominators], 1.0)
-        means = objective.name_metrics(totals[num_denominators:] / denominators[list(objective.metric_denominators)])
+        means = objective.name_metrics(totals[num_denominators:] / objective.metric_denominators(denominators))
         return {reported: means[name] for name, reported in _REPORTED_NAMES.items() if name in means}
 
     return Scorer(model, scores)
