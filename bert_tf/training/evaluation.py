@@ -45,6 +45,7 @@ class Evaluator:
       evaluation: None: no evaluation is ever due.
       patience: the number of evaluations without a better score that ends the training; None: it is never ended.
       checkpoints: the folder of the checkpoints.
+      num_updates: of the whole training; the weights after the last one are always scored.
     """
 
     def __init__(
@@ -53,15 +54,16 @@ class Evaluator:
         patience: int | None,
         checkpoints: Path,
         *,
+        num_updates: int,
         workers: Workers,
         telemetry: Telemetry,
     ):
-        self._evaluation = evaluation
-        self._patience, self._folder, self._workers, self._telemetry = patience, checkpoints, workers, telemetry
+        self._evaluation, self._patience, self._folder = evaluation, patience, checkpoints
+        self._num_updates, self._workers, self._telemetry = num_updates, workers, telemetry
         self._last = self._best = self._num_since_best = 0  # the same on all ranks
 
-    def resume(self, update: int, *, is_last: bool) -> None:
-        """Reads the stored scores up to `update`, from which the run is resumed; `is_last`: it ends the training.
+    def resume(self, update: int) -> None:
+        """Reads the stored scores up to `update`, from which the run is resumed.
 
         Scores of another kind or other data are dropped, unless the run has ended: they chose its best checkpoint.
         """
@@ -70,23 +72,25 @@ class Evaluator:
         self._scored = Evaluations(evaluation.main_score, evaluation.lower_is_better, evaluation.data)
         with self._workers.keep_alive():
             stored = read_evaluations(self._folder) if self._workers.is_chief else None
-        earlier = stored.up_to(update) if stored else None
-        if earlier and dataclasses.replace(earlier, by_update={}) == self._scored:
-            self._scored = earlier
-        elif earlier and update in earlier.by_update and (is_last or self._ends(earlier.num_since_best)):
-            self._scored = earlier
-            self._telemetry.note("the run has ended, and its best checkpoint stays the one by its own evaluations")
-        elif earlier:
-            self._telemetry.note("earlier evaluations were of another score or other data, and do not count")
+        if stored:
+            earlier = stored.up_to(update)
+            has_ended = update >= self._num_updates or self._ends(earlier.num_since_best)
+            if dataclasses.replace(earlier, by_update={}) == self._scored:
+                self._scored = earlier
+            elif has_ended and update in earlier.by_update:
+                self._scored = earlier
+                self._telemetry.note("the run has ended, and its best checkpoint stays the one by its own evaluations")
+            else:
+                self._telemetry.note("earlier evaluations were of another score or other data, and do not count")
         self._share()
 
-    def is_due(self, update: int, *, is_last: bool) -> bool:
-        """Whether to score the weights after `update`. Those after the last update are always scored."""
+    def is_due(self, update: int) -> bool:
+        """Whether to score the weights after `update`."""
         if not self._evaluation or update <= self._last:
             return False
         # Evaluations due up to each update; 1e-9, because 0.3 / 0.1 is less than 3 in floating point.
         num_before, num_due = (int(number / self._evaluation.interval + 1e-9) for number in (update - 1, update))
-        return is_last or num_due > num_before
+        return num_due > num_before or update >= self._num_updates
 
     def evaluate(self, update: int) -> bool:
         """Scores the weights; returns whether they are the best so far."""

@@ -64,18 +64,15 @@ def describe_divergence(
       records: ranges of records in its global batch; empty for fine-tuning, whose updates cannot be replayed either.
     """
     bad = first_non_finite(state.model.trainable_variables, norms_V)
-    more = f" and {len(records) - _NAMED_RECORDS} more ranges" if len(records) > _NAMED_RECORDS else ""
-    record_text = replay_text = ""
+    fault = f"first that of {bad} is not finite" if bad else "they are finite, but not the sum of their squares"
+    remedy = "a lower learning rate, a longer warm-up or --precision=fp32 may help"
     if records:
-        record_text = f"; its records (file, number in it): {', '.join(records[:_NAMED_RECORDS])}{more}"
-        replay_text = f"--replay_update={state.updates_applied + 1} examines that update; "
+        more = [f"and {len(records) - _NAMED_RECORDS} more ranges"] * (len(records) > _NAMED_RECORDS)
+        fault += f"; its records (file, number in it): {', '.join([*records[:_NAMED_RECORDS], *more])}"
+        remedy = f"--replay_update={state.updates_applied + 1} examines that update; {remedy}"
     saved, _ = checkpoints.newest_undamaged()
-    fault = (
-        f"first that of {bad} is not finite" if bad else "the gradients are finite, but the sum of their squares is not"
-    )
     sound = f"{saved.name} is sound" if saved else "there is no sound checkpoint"
     return (
         f"{max_skips(state.loss_scale)} updates in a row had a non-finite gradient, so nothing is learned any more; "
-        f"in the last one, of global batch {state.batches_consumed - 1}, {fault}{record_text}; {sound}. {replay_text}a "
-        "lower learning rate, a longer warm-up or --precision=fp32 may help"
+        f"of the gradients of the last one, of global batch {state.batches_consumed - 1}, {fault}; {sound}. {remedy}"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -91,14 +92,19 @@ class Trainer:
             companions=training.companions,
         )
         self._evaluator = Evaluator(
-            training.evaluation, config.early_stopping, self._checkpoints.folder, workers=workers, telemetry=telemetry
+            training.evaluation,
+            config.early_stopping,
+            self._checkpoints.folder,
+            num_updates=training.num_updates,
+            workers=workers,
+            telemetry=telemetry,
         )
         self._writer = BackgroundWriter(self._checkpoints, telemetry, self._renew_report)
         self._statistics = UpdateStatistics(training.objective, workers)
         self._split = config.split(workers.rank)
         self._num_trials = TRIAL_UPDATES if config.may_split_more else 0  # updates that may still halve the micro-batch
         self._is_long = True  # whether an update may take long on this rank: the first one is compiled
-        self._noted_remarks: list[str] = []
+        self._note_once = functools.cache(telemetry.note)
         self._num_applied = 0
         self._stopped_by: str | None = None
 
@@ -138,7 +144,7 @@ class Trainer:
             resumed_from = self._resume_or_initialise() if self._workers.is_chief else None
         self.state.broadcast(self._workers)
         update = self.state.updates_applied
-        self._evaluator.resume(update, is_last=update >= training.num_updates)
+        self._evaluator.resume(update)
         if self._workers.is_chief:  # only now: a run that is refused must not bind the folder
             record = run_record(
                 config, training.settings, training.workload, sources=training.sources, **training.facts
@@ -147,7 +153,7 @@ class Trainer:
         peak = peak_tflops(device_name(), config.precision)
         self._telemetry.start(
             training.num_updates,
-            update=self.state.updates_applied,
+            update=update,
             resumed_from=resumed_from,
             phase=training.name,
             device=device_name(),
@@ -182,10 +188,6 @@ class Trainer:
     def _is_at_end(self) -> bool:
         return self._num_applied >= self._training.num_updates or self._evaluator.has_converged
 
-    @property
-    def _is_evaluation_due(self) -> bool:
-        return self._evaluator.is_due(self._num_applied, is_last=self._num_applied >= self._training.num_updates)
-
     def _run_updates(self) -> None:
         config, state = self._config, self.state
         self._num_applied = state.updates_applied
@@ -204,12 +206,14 @@ class Trainer:
                     is_first, loss = False, self._statistics.last_loss()
                     self._telemetry.first_update(self._num_applied, loss, time.monotonic() - began)
                 is_due = self._stopped_by or self._num_applied % config.save_checkpoint_steps == 0
-                is_reported = is_due or self._is_evaluation_due or self._num_applied % config.display_loss_steps == 0
-                if is_reported or self._is_at_end:
+                is_reported = is_due or self._num_applied % config.display_loss_steps == 0
+                if is_reported or self._is_at_end or self._evaluator.is_due(self._num_applied):
                     self._log()  # corrects self._num_applied, so the end may not have been reached after all
                 if (not self._stopped_by and self._evaluate()) or is_due or self._is_at_end:
                     with self._statistics.timed("saving"), self._workers.keep_alive():
-                        self._save()
+                        if self._workers.is_chief:
+                            is_last = bool(self._stopped_by) or self._is_at_end
+                            self._writer.save(state, self._training.identity, is_last=is_last)
 
     def _update(self, batches: Iterator[Batch], signals: list[int]) -> None:
         with self._statistics.timed("input"):
@@ -224,8 +228,9 @@ class Trainer:
                 is_long=self._is_long,
                 is_timed=self._workers.size > 1 and self._statistics.needs_times,
             )
-        if self._is_long:
-            self._note_remarks()
+        if self._is_long:  # the step may just have been traced
+            for remark in self._training.model.backend.remarks:
+                self._note_once(remark)
         self.state.batches_consumed += 1
         self._statistics.add(result, batch)
         self._is_long = result.own_secs > LONG_UPDATE_SECS
@@ -235,13 +240,6 @@ class Trainer:
             self._stopped_by = self._reason_to_stop(signals)
         elif result.stop_requested:
             self._stopped_by = reason or "signal"
-
-    def _note_remarks(self) -> None:
-        """Prints the backend's remarks about the step that was just traced, each once."""
-        for remark in self._training.model.backend.remarks:
-            if remark not in self._noted_remarks:
-                self._telemetry.note(remark)
-                self._noted_remarks.append(remark)
 
     def _reason_to_stop(self, signals: list[int]) -> str | None:
         """Why this rank asks all ranks to stop; None if it does not."""
@@ -302,7 +300,7 @@ class Trainer:
 
     def _evaluate(self) -> bool:
         """Scores the weights if that is due; returns whether they are the best so far."""
-        if not self._is_evaluation_due:
+        if not self._evaluator.is_due(self._num_applied):
             return False
         with self._statistics.timed("evaluation"):
             return self._evaluator.evaluate(self._num_applied)
@@ -310,32 +308,26 @@ class Trainer:
     def _take_best(self) -> int:
         """Restores the checkpoint that stands for the run, unless it is the last one; returns its update."""
         checkpoints, state = self._checkpoints, self.state
-        update = last = state.updates_applied
+        last = state.updates_applied
         with self._workers.keep_alive():
             evaluations = read_evaluations(checkpoints.folder) if self._workers.is_chief else None
             if evaluations and last not in evaluations.by_update:  # only earlier starts had --eval_steps
                 (checkpoints.folder / EVALUATIONS).unlink()
                 self._telemetry.note("the last checkpoint stands for the run: only earlier ones were scored")
                 evaluations = None
-            if evaluations and evaluations.best not in (None, last):
+            if evaluations and evaluations.best != last:
                 path, complaints = checkpoints.best_undamaged()
                 self._telemetry.warning(*complaints)
                 assert path
                 state.restore(checkpoints, path)
-                update = state.updates_applied
+        update = int(self._workers.gather(np.array([state.updates_applied]))[0, 0])
         if evaluations and update in evaluations.by_update:
             value = f"{evaluations.score} = {evaluations.by_update[update]:.5g}"
             path = checkpoint_path(checkpoints.folder, update)
             self._telemetry.note(f"best checkpoint: {value} after update {update:,} of {last:,}; {path}")
-        update = int(self._workers.gather(np.array([update]))[0, 0])
         if update != last:
             state.broadcast(self._workers)
         return update
-
-    def _save(self) -> None:
-        if self._workers.is_chief:
-            is_last = bool(self._stopped_by) or self._is_at_end
-            self._writer.save(self.state, self._training.identity, is_last=is_last)
 
     def _renew_report(self) -> None:
         """(Re)writes report.html in the run folder, on the chief."""

@@ -35,8 +35,8 @@ def config(**changes):
 def test_when_it_is_due(tmp_path, eval_steps, num_rows, expected):
     interval = config(eval_steps=eval_steps).eval_interval(num_rows)
     evaluation = Evaluation(lambda *_: {}, "f1", "", interval) if interval else None
-    evaluator = Evaluator(evaluation, None, tmp_path, workers=None, telemetry=None)
-    assert [update for update in range(1, 11) if evaluator.is_due(update, is_last=update == 10)] == expected
+    evaluator = Evaluator(evaluation, None, tmp_path, num_updates=10, workers=None, telemetry=None)
+    assert list(filter(evaluator.is_due, range(1, 11))) == expected
 
 
 def test_settings_that_do_not_fit_are_refused():
