@@ -204,24 +204,21 @@ def first_positions(features: Features) -> tf.Tensor:
 
 
 def _check_features(features: Features, num_positions: int) -> None:
-    names = set(features) if isinstance(features, Mapping) else set()
-    mask_name = "instance_numbers" if "instance_numbers" in names else "input_mask"
-    if not {"input_ids", "segment_ids", mask_name} <= names:
+    arrays = features if isinstance(features, Mapping) else {}
+    shape = tf.TensorShape([None, None])
+    try:
+        for name in ("input_ids", "segment_ids", "instance_numbers" if "instance_numbers" in arrays else "input_mask"):
+            shape = shape.merge_with(arrays[name].shape)
+    except (AttributeError, KeyError, ValueError):
+        shapes = [f"{name} {getattr(values, 'shape', type(values).__name__)}" for name, values in arrays.items()]
+        told = ", ".join(shapes) or type(features).__name__
         raise ValueError(
-            "the encoder takes a dictionary of input_ids, input_mask and segment_ids, int32 [B, S], not "
-            f"{sorted(names) or type(features).__name__}; in Hugging Face's models the last two are called "
-            "attention_mask and token_type_ids"
-        )
-    shapes = {name: getattr(features[name], "shape", "a list") for name in ("input_ids", "segment_ids", mask_name)}
-    batch = tf.TensorShape([None, None])
-    for name, shape in shapes.items():
-        if shape == "a list" or not batch.is_compatible_with(shape):
-            told = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
-            raise ValueError(f"the encoder takes tensors of one shape, [texts, tokens], not {told}")
-        batch = batch.merge_with(shape)
-    length = batch[1]
-    if length is not None and length > num_positions:
-        raise ValueError(f"rows of {length} tokens, but the model has {num_positions} positions; shorten the text")
+            "the encoder takes a dictionary of input_ids, input_mask and segment_ids, int32 tensors of one shape, "
+            f"[texts, tokens], not {told}; in Hugging Face's models the last two are called attention_mask and "
+            "token_type_ids"
+        ) from None
+    if shape[1] is not None and shape[1] > num_positions:
+        raise ValueError(f"rows of {shape[1]} tokens, but the model has {num_positions} positions; shorten the text")
 
 
 @keras.utils.register_keras_serializable("bert_tf")

@@ -443,7 +443,7 @@ def test_features_that_are_no_batch_are_named(encoder, name, change):
     bert = bert_tf.from_pretrained(encoder)
     features = bert.features(["the river", "a"], 8)
     features[name] = change(np.asarray(features[name]))
-    with pytest.raises(ValueError, match=rf"takes tensors of one shape, .texts, tokens., not .*{name}"):
+    with pytest.raises(ValueError, match=rf"int32 tensors of one shape, .texts, tokens., not .*{name}"):
         bert.encoder(features)
 
 
