@@ -18,7 +18,6 @@ Keras (`model.fit`) and our training step (`apply_update`) use the same function
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any, Callable
@@ -69,11 +68,11 @@ class _BertOptimizer(keras.optimizers.Optimizer):
         keras_arguments.setdefault("name", type(self).__name__)
         # Keras' own weight_decay would be applied outside the trust ratio, so it is not passed on to Keras.
         super().__init__(global_clipnorm=global_clipnorm, **keras_arguments)
-        check_range(math.inf, False, weight_decay=weight_decay)
+        check_range(weight_decay=weight_decay)
         if global_clipnorm not in (None, math.inf):
-            check_range(math.inf, True, global_clipnorm=global_clipnorm)
+            check_range(is_open=True, global_clipnorm=global_clipnorm)
         if isinstance(learning_rate, (int, float, np.number)):
-            check_range(math.inf, False, learning_rate=float(learning_rate))
+            check_range(learning_rate=float(learning_rate))
         self._learning_rate = self._build_learning_rate(learning_rate)
         self.weight_decay_rate, self.compiled = weight_decay, compiled
         self._slots: list[tuple[tf.Variable, ...]] = []  # of each variable
@@ -220,8 +219,8 @@ class _MomentsOptimizer(_BertOptimizer):
         self, learning_rate: Any, beta_1: float = 0.9, beta_2: float = 0.999, epsilon: float = 1e-6, **arguments: Any
     ):
         super().__init__(learning_rate, **arguments)
-        check_range(1, True, beta_1=beta_1, beta_2=beta_2)
-        check_range(math.inf, True, epsilon=epsilon)
+        check_range(high=1, is_open=True, beta_1=beta_1, beta_2=beta_2)
+        check_range(is_open=True, epsilon=epsilon)
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
 
     def _variant(self, excluded: bool) -> tuple[str, bool]:
@@ -230,19 +229,21 @@ class _MomentsOptimizer(_BertOptimizer):
 
     def _make_kernel(self, excluded: bool) -> Callable[..., tf.Tensor]:
         bias_correction, adapts = self._variant(excluded)
-        weight_decay = 0.0 if excluded else self.weight_decay_rate
-        direction = functools.partial(
-            adam_direction,
-            beta_1=self.beta_1,
-            beta_2=self.beta_2,
-            epsilon=self.epsilon,
-            weight_decay=weight_decay,
-            bias_correction=bias_correction,
-        )
 
         def prepare(w, m, v, g, multiplier, step, is_finite):
             g, step = _scaled_gradient(g, multiplier, is_finite), tf.cast(step, w.dtype)
-            u, new_m, new_v = direction(w, (m, v), g, step, is_finite)
+            u, new_m, new_v = adam_direction(
+                w,
+                (m, v),
+                g,
+                step,
+                is_finite,
+                beta_1=self.beta_1,
+                beta_2=self.beta_2,
+                epsilon=self.epsilon,
+                weight_decay=0.0 if excluded else self.weight_decay_rate,
+                bias_correction=bias_correction,
+            )
             m.assign(new_m)
             v.assign(new_v)
             return u
@@ -309,25 +310,25 @@ class LARS(_BertOptimizer):
         self, learning_rate: Any = 1.0, momentum: float = 0.9, trust_coefficient: float = 0.001, **arguments: Any
     ):
         super().__init__(learning_rate, **arguments)
-        check_range(1, False, momentum=momentum)
-        check_range(math.inf, True, trust_coefficient=trust_coefficient)
+        check_range(high=1, momentum=momentum)
+        check_range(is_open=True, trust_coefficient=trust_coefficient)
         self.momentum, self.trust_coefficient = momentum, trust_coefficient
 
     def _make_kernel(self, excluded: bool) -> Callable[..., tf.Tensor]:
-        weight_decay = 0.0 if excluded else self.weight_decay_rate
-        lars = functools.partial(
-            lars_update,
-            momentum=self.momentum,
-            trust_coefficient=self.trust_coefficient,
-            weight_decay=weight_decay,
-            adapt=not excluded,
-        )
-
         def update(w, slots, g, multiplier, rate, step, is_finite):
             del step  # LARS has no bias correction
             (a,) = slots
             w_norm = norm(w)
-            new_w, new_a, ratio = lars(w, a, _scaled_gradient(g, multiplier, is_finite), rate)
+            new_w, new_a, ratio = lars_update(
+                w,
+                a,
+                _scaled_gradient(g, multiplier, is_finite),
+                rate,
+                momentum=self.momentum,
+                trust_coefficient=self.trust_coefficient,
+                weight_decay=0.0 if excluded else self.weight_decay_rate,
+                adapt=not excluded,
+            )
             w.assign(tf.where(is_finite, new_w, w))
             a.assign(tf.where(is_finite, new_a, a))
             return tf.cast(tf.stack([w_norm, norm(new_a), ratio]), tf.float32)

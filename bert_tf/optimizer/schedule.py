@@ -8,7 +8,7 @@ from typing import Any
 from bert_tf.base.tensorflow import keras, tf
 
 
-def check_range(high: float, is_open: bool, **values: float) -> None:
+def check_range(*, high: float = math.inf, is_open: bool = False, **values: float) -> None:
     """Raises ValueError if a value lies outside [0, high), or (0, high) if `is_open`; NaN lies outside."""
     for name, value in values.items():
         if not (0 < value < high or (value == 0 and not is_open)):
@@ -44,9 +44,9 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         decay_start: int = 0,
         name: str = "WarmupPolynomialDecay",
     ):
-        check_range(math.inf, True, total_steps=total_steps)
-        check_range(total_steps + 1, False, warmup_steps=warmup_steps, decay_start=decay_start)
-        check_range(math.inf, False, peak_learning_rate=peak_learning_rate, power=power)
+        check_range(is_open=True, total_steps=total_steps)
+        check_range(high=total_steps + 1, warmup_steps=warmup_steps, decay_start=decay_start)
+        check_range(peak_learning_rate=peak_learning_rate, power=power)
         self.peak_learning_rate, self.warmup_steps, self.total_steps = peak_learning_rate, warmup_steps, total_steps
         self.power, self.decay_start, self.name = power, decay_start, name
 
