@@ -62,7 +62,8 @@ class GpuStep(PlainInStep):
         return lines
 
     def _find(self, kind: type[FusedOperation], *shape: Any) -> Any:
-        """The operation with kernels for a shape; None if there are none for it."""
+        """The operation with kernels for a shape, in the compute type; None if there are none for it."""
+        shape = (*shape, self.compute_dtype)
         key = (kind, *shape)
         if self._kernel_use == "none" or None in shape:  # None: an unknown number of rows
             return None
@@ -90,7 +91,7 @@ class GpuStep(PlainInStep):
             num_rows, hidden_size = inputs[0].shape
             is_packed = visible.query_numbers_BxQ is not None
             shape = num_rows, num_queries, num_heads, hidden_size // num_heads, rate, is_packed
-            fused = self._find(FusedAttention, *shape, self.compute_dtype)
+            fused = self._find(FusedAttention, *shape)
             if fused is not None:
                 return fused(inputs, biases, visible, site)
         return super().attention(projected, visible, dropout, num_heads, num_queries)
@@ -153,7 +154,7 @@ class GpuStep(PlainInStep):
         rate_and_site = _rate_and_site(dropout)
         if rate_and_site:
             (rate, site), (num_rows, hidden_size) = rate_and_site, x_RxH.shape
-            fused = self._find(AddNorm, num_rows, sequence_length, hidden_size, rate, epsilon, self.compute_dtype)
+            fused = self._find(AddNorm, num_rows, sequence_length, hidden_size, rate, epsilon)
             if fused is not None:
                 return fused(x_RxH, bias_H, residual_RxH, gamma_H, beta_H, site)
 
@@ -242,7 +243,7 @@ class GpuStep(PlainInStep):
 
     def word_loss(self, logits: WordLogits, labels_R, weights_R) -> tuple[tf.Tensor, tf.Tensor]:
         num_rows, padded_size = logits.logits_RxW.shape
-        fused = self._find(WordLoss, num_rows, logits.vocab_size, padded_size, self.compute_dtype)
+        fused = self._find(WordLoss, num_rows, logits.vocab_size, padded_size)
         if fused is None:
             return super().word_loss(logits, labels_R, weights_R)
         return fused(logits.logits_RxW, logits.bias_W, labels_R, weights_R)
@@ -252,7 +253,7 @@ class GpuStep(PlainInStep):
 
         The bias's gradient is summed in the kernel that writes the gradient of x.
         """
-        fused = self._find(BiasGelu, *x_RxI.shape, is_exact, self.compute_dtype)
+        fused = self._find(BiasGelu, *x_RxI.shape, is_exact)
         if fused is not None:
             return fused(x_RxI, bias_I)
         bias_gelu = super().bias_gelu

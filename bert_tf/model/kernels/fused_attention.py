@@ -34,10 +34,6 @@ class FusedAttention(FusedOperation):
     dtype: tf.DType
 
     @property
-    def smallest_num_rows(self) -> int:
-        return self.sequence_length
-
-    @property
     def _has_wide_registers(self) -> bool:
         """Whether matrix instructions read shared memory, so that larger blocks fit into registers: 9.0 to 11.0."""
         return (9, 0) <= launching.compute_capability() < (12, 0)
@@ -53,6 +49,7 @@ class FusedAttention(FusedOperation):
         """The number of queries, and of keys, of a block: the fastest on an H100."""
         return self.sequence_length if self._is_one_block else LENGTH_UNIT
 
+    @functools.cached_property
     def launches(self) -> list[Launch]:
         """The forward kernel's; then one for all gradients, or one for d_query and one for d_key and d_value."""
         length, num_heads, head_size = self.sequence_length, self.num_heads, self.head_size

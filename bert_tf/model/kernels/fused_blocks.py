@@ -6,6 +6,7 @@ Shape letters: B batch, S sequence, H hidden, I intermediate, R rows.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import ClassVar
 
 from bert_tf.base.tensorflow import tf
@@ -16,8 +17,8 @@ from bert_tf.model.kernels.requirements import LOSS_UNIT
 from bert_tf.model.randomness import keep_scale
 
 # How many rows a kernel's programs take at once, and how often: the fastest on an H200.
-_NORM_ROWS, _NORM_STEPS, _NORM_WARPS = 4, 16, 4
-_GELU_ROWS, _GELU_STEPS, _GELU_WARPS = 8, 16, 4
+_NORM_ROWS, _NORM_STEPS = 4, 16
+_GELU_ROWS, _GELU_STEPS = 8, 16
 _LOSS_ROWS, _LOSS_STEPS, _LOSS_COLUMNS = 8, LOSS_UNIT // 8, 512
 _LARGEST_NORM = 4096
 
@@ -27,6 +28,7 @@ class AddNorm(FusedOperation):
     """LayerNorm(residual + dropout(x + bias))."""
 
     title: ClassVar[str] = "LayerNorm"
+    smallest_num_rows: ClassVar[int] = _NORM_ROWS * _NORM_STEPS
     num_rows: int  # R
     sequence_length: int  # a row of the dropout covers this many rows
     hidden_size: int
@@ -34,10 +36,7 @@ class AddNorm(FusedOperation):
     epsilon: float
     dtype: tf.DType
 
-    @property
-    def smallest_num_rows(self) -> int:
-        return _NORM_ROWS * _NORM_STEPS
-
+    @functools.cached_property
     def launches(self) -> list[Launch]:
         rows, width, data, floats = self.num_rows, self.hidden_size, self.dtype, tf.float32
         if width % BITS_PER_WORD or width > _LARGEST_NORM:
@@ -53,7 +52,6 @@ class AddNorm(FusedOperation):
                 [flat, flat, by_row, by_row],
                 {**constants, "EPSILON": self.epsilon},
                 (rows // _NORM_ROWS, 1, 1),
-                _NORM_WARPS,
             ),
             Launch(
                 module,
@@ -62,7 +60,6 @@ class AddNorm(FusedOperation):
                 [flat, flat, ([num_programs, 3, width], floats)],
                 {**constants, "STEPS": _NORM_STEPS},
                 (num_programs, 1, 1),
-                _NORM_WARPS,
             ),
             *draw_keep_bits(self.dropout_rate, rows // self.sequence_length, self.sequence_length * width),
         ]
@@ -88,15 +85,13 @@ class BiasGelu(FusedOperation):
     """GELU(x + bias)."""
 
     title: ClassVar[str] = "GELU"
+    smallest_num_rows: ClassVar[int] = _GELU_ROWS * _GELU_STEPS
     num_rows: int
     intermediate_size: int
     is_exact: bool
     dtype: tf.DType
 
-    @property
-    def smallest_num_rows(self) -> int:
-        return _GELU_ROWS * _GELU_STEPS
-
+    @functools.cached_property
     def launches(self) -> list[Launch]:
         rows, width, data, floats = self.num_rows, self.intermediate_size, self.dtype, tf.float32
         if width % 128:
@@ -106,13 +101,7 @@ class BiasGelu(FusedOperation):
         constants = {"WIDTH": width, "COLUMNS": columns, "ROWS": _GELU_ROWS, "EXACT": self.is_exact}
         return [
             Launch(
-                module,
-                "bias_gelu_forward",
-                [data, floats],
-                [flat],
-                constants,
-                (num_blocks * rows // _GELU_ROWS, 1, 1),
-                _GELU_WARPS,
+                module, "bias_gelu_forward", [data, floats], [flat], constants, (num_blocks * rows // _GELU_ROWS, 1, 1)
             ),
             Launch(
                 module,
@@ -121,7 +110,6 @@ class BiasGelu(FusedOperation):
                 [flat, ([num_programs, width], floats)],
                 {**constants, "STEPS": _GELU_STEPS},
                 (num_blocks, num_programs, 1),
-                _GELU_WARPS,
             ),
         ]
 
@@ -141,16 +129,14 @@ class WordLoss(FusedOperation):
     """Cross-entropy over the vocabulary."""
 
     title: ClassVar[str] = "the masked words' loss"
+    smallest_num_rows: ClassVar[int] = LOSS_UNIT
     has_wide_offsets: ClassVar[bool] = True
     num_rows: int
     vocab_size: int
     padded_size: int
     dtype: tf.DType
 
-    @property
-    def smallest_num_rows(self) -> int:
-        return LOSS_UNIT
-
+    @functools.cached_property
     def launches(self) -> list[Launch]:
         rows, width, floats = self.num_rows, self.padded_size, tf.float32
         num_programs, sizes = rows // self.smallest_num_rows, {"V": self.vocab_size, "W": width}
@@ -166,7 +152,6 @@ class WordLoss(FusedOperation):
                 [([rows, width], self.dtype), ([num_programs, width], floats)],
                 {**sizes, **blocks, "STEPS": _LOSS_STEPS},
                 (-(-width // _LOSS_COLUMNS), num_programs, 1),
-                4,
             ),
         ]
 

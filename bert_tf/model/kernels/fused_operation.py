@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import functools
 import math
 from collections.abc import Mapping, Sequence
@@ -29,7 +28,7 @@ class Launch(NamedTuple):
     results: Sequence[Buffer]  # what it writes, its next parameters
     constants: Mapping[str, float]
     grid: tuple[int, int, int]  # of programs
-    num_warps: int
+    num_warps: int = 4
     num_stages: int = 1
 
     @property
@@ -39,13 +38,17 @@ class Launch(NamedTuple):
         return Kernel(self.module, self.function, types, constants, self.num_warps, self.num_stages)
 
 
-class FusedOperation(abc.ABC):
+class FusedOperation:
     """Base class of operations that run in kernels, for inputs of one shape. Subclasses are frozen dataclasses.
+
+    Attributes:
+      smallest_num_rows: the number of rows must be a multiple of this.
 
     Raises: KernelsUnavailable, on creation, if there are none for the shape or they cannot be used on this machine.
     """
 
     title: ClassVar[str]  # for the user
+    smallest_num_rows: ClassVar[int] = 1
     has_wide_offsets: ClassVar[bool] = False  # whether all its kernels have 64-bit offsets
     num_rows: int
     dtype: tf.DType
@@ -55,38 +58,30 @@ class FusedOperation(abc.ABC):
             raise KernelsUnavailable(f"they compute in bfloat16 and float16, not in {self.dtype.name}")
         if self.num_rows % self.smallest_num_rows:
             raise KernelsUnavailable(f"{self.num_rows} rows are no multiple of {self.smallest_num_rows}")
-        if any(max(launch.grid[1:]) > _LARGEST_GRID for launch in self._launches):
+        if any(max(launch.grid[1:]) > _LARGEST_GRID for launch in self.launches):
             raise KernelsUnavailable(f"{self.num_rows} rows are too many for a launch")
-        num_elements = max(math.prod(shape) for launch in self._launches for shape, _ in launch.results)
+        num_elements = max(math.prod(shape) for launch in self.launches for shape, _ in launch.results)
         if num_elements >= _ELEMENTS_LIMIT and not self.has_wide_offsets:
             raise KernelsUnavailable(
                 f"{self.num_rows} rows have {num_elements} elements, too many for offsets of 32 bits"
             )
         find_kernels(self.kernels)
 
-    @property
-    @abc.abstractmethod
-    def smallest_num_rows(self) -> int:
-        """The number of rows must be a multiple of this."""
-
-    @abc.abstractmethod
+    @functools.cached_property
     def launches(self) -> list[Launch]:
         """The launches of the forward kernel, then of the gradients' kernels, then of the one that draws the dropout.
 
         Raises: KernelsUnavailable, if there are no kernels for the shape.
         """
-
-    @functools.cached_property
-    def _launches(self) -> list[Launch]:
-        return self.launches()
+        raise NotImplementedError
 
     @functools.cached_property
     def kernels(self) -> tuple[Kernel, ...]:
-        return tuple(launch.kernel for launch in self._launches)
+        return tuple(launch.kernel for launch in self.launches)
 
     def launch(self, number: int, *operands: tf.Tensor) -> list[tf.Tensor]:
         """The results of one of the `launches`."""
-        launch = self._launches[number]
+        launch = self.launches[number]
         return call(find_kernels(self.kernels)[number], launch.grid, operands, launch.results)
 
     def draw(self, site: Site | None) -> tf.Tensor:
@@ -112,8 +107,6 @@ def draw_keep_bits(rate: float, num_rows: int, num_elements: int) -> list[Launch
         raise KernelsUnavailable(f"a row's {num_elements} dropouts do not fill words of bits")
     lowest = threshold(rate) << 16  # for 16 bits in the upper half of a word
     constants = {"COUNTS": num_counts, "THRESHOLD": lowest, "BLOCK": _WORDS_PER_PROGRAM}
-    results, grid = (
-        [([num_rows, ELEMENTS_PER_COUNT * num_words], tf.int32)],
-        (-(-num_words // _WORDS_PER_PROGRAM), num_rows, 1),
-    )
-    return [Launch("dropout_bits", "draw_keep_bits", [tf.uint64, tf.int64], results, constants, grid, 4)]
+    words = ([num_rows, ELEMENTS_PER_COUNT * num_words], tf.int32)
+    grid = (-(-num_words // _WORDS_PER_PROGRAM), num_rows, 1)
+    return [Launch("dropout_bits", "draw_keep_bits", [tf.uint64, tf.int64], [words], constants, grid)]
