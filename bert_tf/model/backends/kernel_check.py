@@ -23,8 +23,8 @@ from bert_tf.model.visibility import VisibleKeys
 # The largest error, as a share of the norm of a result or gradient. Rounding to bfloat16 makes 0.5 %.
 _TOLERANCE = 0.03
 _BATCH_SIZE = 2  # the smallest batch of an example
-# (backend, arrays) -> result, and the shapes of the arrays: those in the compute type, those in float32.
-Example = tuple[Callable[..., tf.Tensor], Sequence[Sequence[int]], Sequence[Sequence[int]]]
+# (backend, *arrays) -> result, and the shapes of the arrays: matrices are in the compute type, vectors in float32.
+Example = tuple[Callable[..., tf.Tensor], Sequence[Sequence[int]]]
 
 
 def require_agreement(operation: FusedOperation, with_kernels: Plain, without: Plain) -> None:
@@ -41,9 +41,11 @@ def require_agreement(operation: FusedOperation, with_kernels: Plain, without: P
 
 def _largest_error(operation: FusedOperation, with_kernels: Plain, without: Plain) -> float:
     """The largest error among the result and the gradients, relative to the norm of XLA's."""
-    compute, data_shapes, float_shapes = _EXAMPLES[type(operation)](operation)
-    arrays = [_normal(number, shape) for number, shape in enumerate([*data_shapes, *float_shapes])]
-    arrays[: len(data_shapes)] = [tf.cast(array, without.compute_dtype) for array in arrays[: len(data_shapes)]]
+    compute, shapes = _EXAMPLES[type(operation)](operation)
+    arrays = [
+        tf.cast(_normal(number, shape), without.compute_dtype if len(shape) == 2 else tf.float32)
+        for number, shape in enumerate(shapes)
+    ]
 
     @tf.function(jit_compile=True, autograph=False)
     def largest_error(*inputs: tf.Tensor) -> tf.Tensor:
@@ -87,25 +89,26 @@ def _attention(operation: FusedAttention) -> Example:
         projected = ((query, query_bias), (key, tf.zeros([width])), (value, value_bias))
         return backend.attention(projected, visible, dropout, num_heads, length)
 
-    return compute, [[_BATCH_SIZE * length, width]] * 3, [[width]] * 2
+    return compute, [[_BATCH_SIZE * length, width]] * 3 + [[width]] * 2
 
 
 def _add_norm(operation: AddNorm) -> Example:
     length, width = operation.sequence_length, operation.hidden_size
     num_rows = _BATCH_SIZE * math.lcm(length, operation.smallest_num_rows)
 
-    def compute(backend: Plain, x, residual, bias, gamma, beta) -> tf.Tensor:
+    def compute(backend: Any, *arrays: tf.Tensor) -> tf.Tensor:
         dropout = _dropout(backend, operation.dropout_rate, num_rows // length, length, width)
-        return backend.residual_norm(x, bias, residual, gamma, beta, operation.epsilon, length, dropout)
+        return backend.residual_norm(*arrays, operation.epsilon, length, dropout)
 
-    return compute, [[num_rows, width]] * 2, [[width]] * 3
+    return compute, [[num_rows, width], [width], [num_rows, width], [width], [width]]
 
 
 def _bias_gelu(operation: BiasGelu) -> Example:
-    def compute(backend: Plain, x, bias) -> tf.Tensor:
-        return backend.bias_gelu(x, bias, operation.is_exact)
+    def compute(backend: Any, *arrays: tf.Tensor) -> tf.Tensor:
+        return backend.bias_gelu(*arrays, operation.is_exact)
 
-    return compute, [[operation.smallest_num_rows, operation.intermediate_size]], [[operation.intermediate_size]]
+    width = operation.intermediate_size
+    return compute, [[operation.smallest_num_rows, width], [width]]
 
 
 def _word_loss(operation: WordLoss) -> Example:
@@ -116,7 +119,7 @@ def _word_loss(operation: WordLoss) -> Example:
         loss, _ = backend.word_loss(WordLogits(logits, bias, operation.vocab_size), labels_R, tf.ones([num_rows]))
         return loss
 
-    return compute, [[num_rows, operation.padded_size]], [[operation.padded_size]]
+    return compute, [[num_rows, operation.padded_size], [operation.padded_size]]
 
 
 _EXAMPLES: dict[type, Callable[[Any], Example]] = {
