@@ -67,24 +67,22 @@ def draw(
             _add_phase(run, start, shapes, annotations)
         hover = f"%{{y:{y_format}}} ({escape(run.label)}, update %{{customdata:,}})"
         look: Item = {"mode": "lines", "line": {"color": colour, "dash": dash}}
-        points, points_held_out = run.series(metric), run.series(held_out_metric)
+        points = run.series(metric)
         if smooth and len(points) >= SMOOTH_FROM:
-            traces.append({**_trace(name, start, smoothed(points)), **look, "hoverinfo": "skip"})
-            look = {"mode": "lines", "line": {"color": colour, "dash": dash, "width": 1}, "opacity": 0.4}
-        traces.append({**_trace(name, start, thin_out(points)), **look, "hovertemplate": hover})
+            traces.append(_trace(name, start, smoothed(points), **look, hoverinfo="skip"))
+            look = {"mode": "lines", "line": {**look["line"], "width": 1}, "opacity": 0.4}
+        traces.append(_trace(name, start, thin_out(points), **look, hovertemplate=hover))
         look = {"mode": "lines+markers", "line": {"width": 1}, "marker": {"color": dots_colour}, "cliponaxis": False}
-        traces.append({**_trace(held_out, start, points_held_out), **look, "hovertemplate": hover})
+        traces.append(_trace(held_out, start, run.series(held_out_metric), **look, hovertemplate=hover))
         broken = [start + x for x, y in points if not math.isfinite(y)]
         look = {"name": "not finite", "line": {"color": "var(--c2)", "width": 2}}
-        shapes += [_upright(x, x, 0.95, 1.0, **look) for x in broken[:: len(broken) // 40 + 1]]
+        shapes += [_upright(x, 0.95, 1.0, **look) for x in broken[:: len(broken) // 40 + 1]]
     traces = [trace for trace in traces if trace["x"]]
     if not {y for trace in traces for y in trace["y"]} - {usual, None}:
         return None
     if reference is not None:
         shapes.append({"x0": 0, "x1": 1, "xref": "paper", "y0": reference, "y1": reference, "line": {"dash": "dash"}})
-    if (
-        annotations and annotations[-1]["x"] > 0.6 * end
-    ):  # the last run's name would extend beyond the right edge of the chart
+    if annotations and annotations[-1]["x"] > 0.6 * end:  # the last run's name would reach beyond the right edge
         annotations[-1].update(x=end, xanchor="right")
     legend_names: set[str] = set()
     for item in (*traces, *(shape for shape in shapes if "name" in shape)):
@@ -95,26 +93,26 @@ def draw(
     return {"data": traces, "layout": layout}
 
 
-def _trace(name: str, start: int, points: Sequence[tuple[float, float]]) -> Item:
+def _trace(name: str, start: int, points: Sequence[tuple[float, float]], **look: Any) -> Item:
     """A line with gaps where values are not finite. Names are escaped, because Plotly reads texts as HTML."""
     heights = [float(f"{y:.6g}") if math.isfinite(y) else None for _, y in points]
     updates = [x for x, _ in points]
-    return {"name": escape(name), "x": [x + start for x in updates], "y": heights, "customdata": updates}
+    return {"name": escape(name), "x": [x + start for x in updates], "y": heights, "customdata": updates, **look}
 
 
-def _upright(x0: int, x1: int, y0: float, y1: float, **look: Any) -> Item:
-    """A shape between two heights, as shares of the chart's: a vertical line, or an area if `x0` and `x1` differ."""
-    return {"x0": x0, "x1": x1, "y0": y0, "y1": y1, "yref": "paper", **look}
+def _upright(x: int, y0: float, y1: float, **look: Any) -> Item:
+    """A shape between two heights, as shares of the chart's: a vertical line, or an area if `look` has another `x1`."""
+    return {"x0": x, "x1": x, "y0": y0, "y1": y1, "yref": "paper", **look}
 
 
 def _add_phase(run: RunRecord, start: int, shapes: list[Item], annotations: list[Item]) -> None:
     """Marks a run: a line at its start, its name, a coloured background for the warm-up, and ticks where it resumed."""
     if start:
-        shapes.append(_upright(start, start, 0.0, 1.0, line={"dash": "dot"}))
+        shapes.append(_upright(start, 0.0, 1.0, line={"dash": "dot"}))
     if (warmup := min(run.count("warmup_steps"), run.last_update)) > 0:
         look = {"type": "rect", "fillcolor": "var(--warmup)", "line": {"width": 0}, "layer": "below"}
-        shapes.append(_upright(start, start + warmup, 0.0, 1.0, name="warm-up", **look))
-    shapes += [_upright(start + x, start + x, 0.0, 0.05, name="resumed", line={"width": 2}) for x in run.restarts]
+        shapes.append(_upright(start, 0.0, 1.0, x1=start + warmup, name="warm-up", **look))
+    shapes += [_upright(start + x, 0.0, 0.05, name="resumed", line={"width": 2}) for x in run.restarts]
     length = run.setting("max_seq_length")
     text = f"<b>{escape(run.label)}</b>" + (f"<br>length {escape(str(length))}" if length else "")
     annotations.append({"x": start, "y": 1, "yref": "paper", "yanchor": "bottom", "text": text})
