@@ -62,14 +62,6 @@ class DropoutKey(NamedTuple):
         return site_key, tf.convert_to_tensor(self.first_row, tf.int64)
 
 
-def _row_elements(shape: Sequence[int]) -> int:
-    return math.prod(shape[1:])
-
-
-def _counts_per_row(shape: Sequence[int]) -> int:
-    return -(-_row_elements(shape) // ELEMENTS_PER_COUNT)
-
-
 def _words_by_op(key: tf.Tensor, start: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
     return tf.raw_ops.StatelessRandomUniformFullIntV2(
         shape=tf.constant([*shape, 4]),
@@ -110,8 +102,10 @@ def _words_by_arithmetic(key: tf.Tensor, start: tf.Tensor, shape: Sequence[int])
     return [tf.bitcast(word, tf.int32) for word in (a, b, c, d)]
 
 
-def _first_count(first_row: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
-    return tf.cast(first_row * _counts_per_row(shape), tf.uint64)
+def _counts(first_row: tf.Tensor, shape: Sequence[int]) -> tuple[tf.Tensor, list[int]]:
+    """The first row's first count, and the shape of all counts: [rows, counts of a row]."""
+    per_row = -(-math.prod(shape[1:]) // ELEMENTS_PER_COUNT)
+    return tf.cast(first_row * per_row, tf.uint64), [shape[0], per_row]
 
 
 def threshold(rate: float) -> int:
@@ -124,14 +118,14 @@ def draw_mask(rate: float, site_key: tf.Tensor, first_row: tf.Tensor, shape: Seq
 
     Uses int16, which has GPU kernels; TensorFlow computes int32 on the host, even on GPU machines.
     """
-    words = _words_by_op(site_key, _first_count(first_row, shape), [shape[0], _counts_per_row(shape)])
+    words = _words_by_op(site_key, *_counts(first_row, shape))
     kept = tf.bitcast(words, tf.int16) >= tf.constant(threshold(rate), tf.int16)  # [rows, counts, words, halves]
     return _trim_rows(tf.transpose(kept, [0, 2, 3, 1]), shape)
 
 
 def _trim_rows(mask: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
     """[rows, ...] -> `shape`, without a row's surplus elements at the end: counts give a multiple of eight."""
-    return tf.reshape(tf.reshape(mask, [shape[0], -1])[:, : _row_elements(shape)], shape)
+    return tf.reshape(tf.reshape(mask, [shape[0], -1])[:, : math.prod(shape[1:])], shape)
 
 
 def draw_decisions(
@@ -147,11 +141,11 @@ def draw_decisions(
       first_row: the number of the first row; the other rows' numbers follow.
       by_arithmetic: write the arithmetic out instead of using TensorFlow's op; this changes the time, not the bits.
     """
-    start, counts_shape = _first_count(first_row, shape), [shape[0], _counts_per_row(shape)]
+    counts = _counts(first_row, shape)
     if by_arithmetic:
-        words = _words_by_arithmetic(site_key, start, counts_shape)
+        words = _words_by_arithmetic(site_key, *counts)
     else:
-        words = tf.unstack(_words_by_op(site_key, start, counts_shape), axis=-1)
+        words = tf.unstack(_words_by_op(site_key, *counts), axis=-1)
     lowest = threshold(rate) << 16  # for 16 bits in the upper half of a signed word
     decisions = [half >= lowest for word in words for half in (tf.bitwise.left_shift(word, 16), word)]
     return tf.cast(tf.add_n([tf.where(kept, 1 << bit, 0) for bit, kept in enumerate(decisions)]), tf.uint8)

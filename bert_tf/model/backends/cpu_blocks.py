@@ -31,8 +31,8 @@ class CpuBlocks(Plain):
 
     scope = "blocks"
 
-    def __init__(self, compute_dtype: str = "float32", recompute: bool = False, for_gpu: bool = False):
-        super().__init__(compute_dtype, recompute, for_gpu)
+    def __init__(self, *arguments: Any, **options: Any):
+        super().__init__(*arguments, **options)
         for name in _RECOMPUTED.split():
             setattr(self, name, _Block(getattr(self, name)))
         for name in _WITH_OWN_GRADIENT.split():
