@@ -92,11 +92,11 @@ class UpdateStatistics:
         """
         results, last = self._results, self._results[-1]
         with self.timed("compute"):  # waits for the device, which computes asynchronously
-            applied = np.array([bool(result.is_finite) for result in results])
-        metrics = np.array([result.metrics.numpy() for result in results])
-        norms = np.array([float(result.gradient_norm) for result in results])
-        reported = applied if applied.any() else ~applied
-        self.num_skipped += int((~applied).sum())
+            applied = [result for result in results if result.is_finite]
+        self.num_skipped += len(results) - len(applied)
+        reported = applied or results
+        metrics = np.mean([result.metrics.numpy() for result in reported], axis=0)
+        gradient_norm = np.mean([float(result.gradient_norm) for result in reported])
         seconds = time.monotonic() - self._started - self._secs.pop("saving") - self._secs.pop("evaluation")
         timed_update, num_instances = results[:2][-1], global_batch_size * len(results)
         all_reduce_secs = min(timed_update.waited_secs * len(results), self._secs["compute"])
@@ -108,7 +108,7 @@ class UpdateStatistics:
             "all_reduce": all_reduce_secs,
             "host": seconds - sum(self._secs.values()),
         }
-        figures = {**self._objective.name_metrics(metrics[reported].mean(axis=0)), "skipped_updates": self.num_skipped}
+        figures = {**self._objective.name_metrics(metrics), "skipped_updates": self.num_skipped}
         if self._num_rows:  # the batches say how full the rows were
             figures |= {
                 "tokens_per_sec": self._num_tokens / seconds,
@@ -117,7 +117,7 @@ class UpdateStatistics:
             }
         self._clear()
         return figures | {
-            "gradient_norm": float(norms[reported].mean()),
+            "gradient_norm": float(gradient_norm),
             "learning_rate": float(last.learning_rate),
             "loss_scaler": float(last.loss_scale),
             "throughput_train": num_instances / seconds,

@@ -219,7 +219,7 @@ def test_results_are_read_only_where_they_are_logged(monkeypatch, tmp_path, num_
     monkeypatch.setattr(made._checkpoints, "write", lambda _: tmp_path)
     reads.clear()
     assert made.fit()
-    # Where the run stands when it begins, three times, the loss of the first update, and then each log line: five
-    # results, and where it stands.
-    assert reads[:-1] == [0, 0, 0, "loss", 5, 5, 5, 10]
+    # Where the run stands when it begins, twice, the loss of the first update, and then each log line: five results,
+    # and where it stands; at last which checkpoint stands for it.
+    assert reads == [0, 0, "loss", 5, 5, 5, 10, 10, 10]
     assert timed == 2 * [*[num_ranks > 1] * 2, False, False, False]
