@@ -42,7 +42,7 @@ def write_run(folder, variables, *, update=20, config=CONFIG, vocab=VOCAB, compa
     """Writes a run folder with one checkpoint, and returns the checkpoint's folder."""
     texts = {"bert_config.json": config.to_json(), "vocab.txt": "\n".join(vocab) + "\n", **dict(companions)}
     checkpoints = CheckpointFolder(folder / "checkpoints", keep=3, vocab_size=config.vocab_size, companions=texts)
-    path = checkpoints.save(update, variables, {})
+    path = checkpoints.write(checkpoints.copy(update, variables, {}))
     data = {"dataset": "sample", "first_file": "/x/secret/f"}
     (folder / "config.json").write_text(json.dumps({"identity": {}, "data": data}), encoding="utf-8")
     return path

@@ -69,10 +69,6 @@ class CheckpointFolder:
         self.folder, self._keep, self._vocab_size = Path(folder), keep, vocab_size
         self._companions = dict(companions)
 
-    def save(self, update: int, variables: Sequence[tf.Variable], state: Mapping[str, Any]) -> Path:
-        """Writes checkpoint `update` of the variables as they are now; raises what `write` raises."""
-        return self.write(self.copy(update, variables, state))
-
     def copy(self, update: int, variables: Sequence[tf.Variable], state: Mapping[str, Any]) -> Snapshot:
         """Copies the variables to the host, for `write`; the copy takes as much memory there as they do."""
         tensors = file_tensors(variables, self._vocab_size)

@@ -28,10 +28,14 @@ def folder(path, keep=3):
     )
 
 
+def save(checkpoints, *contents):
+    return checkpoints.write(checkpoints.copy(*contents))
+
+
 def test_round_trip_is_bitwise_and_files_hold_the_true_vocabulary(tmp_path):
     model = PretrainingModel(CONFIG, seed=1)
     checkpoints = folder(tmp_path)
-    path = checkpoints.save(7, model.variables, {"batches_consumed": 9})
+    path = save(checkpoints, 7, model.variables, {"batches_consumed": 9})
     other = PretrainingModel(CONFIG, seed=2)
     state = checkpoints.restore(path, other.variables)
     assert state == {"batches_consumed": 9, "updates_applied": 7} == read_state(path)
@@ -62,11 +66,11 @@ def test_a_path_that_tensorflow_takes_for_a_pattern(tmp_path, name):
 def test_newest_are_kept_and_a_save_that_fails_leaves_them(tmp_path, monkeypatch):
     model, checkpoints, kept = PretrainingModel(CONFIG), folder(tmp_path, keep=2), ["ckpt-00000010", "ckpt-00000015"]
     for update in (5, 10, 15):
-        checkpoints.save(update, model.variables, {})
+        save(checkpoints, update, model.variables, {})
     full = tf.errors.ResourceExhaustedError(None, None, "No space left on device")
     for place, name, error in ((os, "fsync", OSError(28, "No space left on device")), (tf.raw_ops, "SaveV2", full)):
         monkeypatch.setattr(place, name, mock.Mock(side_effect=error))
-        refused("ckpt-00000020 could not be written .*No space left", checkpoints.save, 20, model.variables, {})
+        refused("ckpt-00000020 could not be written .*No space left", save, checkpoints, 20, model.variables, {})
         monkeypatch.undo()
     assert [path.name for path in checkpoints.finished()] == kept == sorted(os.listdir(tmp_path / "checkpoints"))
     assert not find_damage(checkpoints.finished()[-1])
@@ -75,7 +79,7 @@ def test_newest_are_kept_and_a_save_that_fails_leaves_them(tmp_path, monkeypatch
 def test_an_old_one_that_cannot_be_deleted_is_deleted_later(tmp_path, monkeypatch):
     """As while another program of Windows looks into the folder."""
     model, checkpoints, rename = PretrainingModel(CONFIG), folder(tmp_path, keep=1), os.rename
-    old = checkpoints.save(5, model.variables, {})
+    old = save(checkpoints, 5, model.variables, {})
 
     def refuse_old(source, target):
         if source == old:
@@ -83,16 +87,16 @@ def test_an_old_one_that_cannot_be_deleted_is_deleted_later(tmp_path, monkeypatc
         rename(source, target)
 
     monkeypatch.setattr(os, "rename", refuse_old)
-    new = checkpoints.save(10, model.variables, {})
+    new = save(checkpoints, 10, model.variables, {})
     assert checkpoints.finished() == [old, new] and not find_damage(old)
     monkeypatch.undo()
-    assert [checkpoints.save(15, model.variables, {})] == checkpoints.finished()
+    assert [save(checkpoints, 15, model.variables, {})] == checkpoints.finished()
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "remove", "cut manifest", "other manifest"])
 def test_damaged_newest_is_named_and_the_one_before_used(tmp_path, damage):
     model, checkpoints = PretrainingModel(CONFIG), folder(tmp_path)
-    good, bad = checkpoints.save(1, model.variables, {}), checkpoints.save(2, model.variables, {})
+    good, bad = save(checkpoints, 1, model.variables, {}), save(checkpoints, 2, model.variables, {})
     victim = bad / ("manifest.json" if "manifest" in damage else f"{PREFIX}.data-00000-of-00001")
     data = bytearray(victim.read_bytes())
     data[100] ^= 1
@@ -110,22 +114,22 @@ def test_damaged_newest_is_named_and_the_one_before_used(tmp_path, damage):
 def test_what_is_saved_stays_beside_a_damaged_newer_one(tmp_path):
     """And the best one, which was scored before."""
     model, checkpoints = PretrainingModel(CONFIG), folder(tmp_path, keep=1)
-    best = checkpoints.save(2, model.variables, {})
+    best = save(checkpoints, 2, model.variables, {})
     Evaluations("loss", True, "data", {2: 1.0}).write(checkpoints.folder)
-    (checkpoints.save(20, model.variables, {}) / "manifest.json").unlink()
+    (save(checkpoints, 20, model.variables, {}) / "manifest.json").unlink()
     for update in (11, 12):
-        saved = checkpoints.save(update, model.variables, {})
+        saved = save(checkpoints, update, model.variables, {})
         assert checkpoints.newest_undamaged()[0] == saved
         assert best.is_dir()
 
 
 def test_saving_again_replaces_only_what_is_damaged(tmp_path):
     model, checkpoints = PretrainingModel(CONFIG), folder(tmp_path)
-    path = checkpoints.save(1, model.variables, {"batches_consumed": 1})
-    assert checkpoints.save(1, model.variables, {"batches_consumed": 2}) == path
+    path = save(checkpoints, 1, model.variables, {"batches_consumed": 1})
+    assert save(checkpoints, 1, model.variables, {"batches_consumed": 2}) == path
     assert read_state(path)["batches_consumed"] == 1
     (path / "vocab.txt").unlink()
-    assert checkpoints.save(1, model.variables, {"batches_consumed": 2}) == path
+    assert save(checkpoints, 1, model.variables, {"batches_consumed": 2}) == path
     assert read_state(path)["batches_consumed"] == 2 and not find_damage(path)
     assert os.listdir(tmp_path / "checkpoints") == ["ckpt-00000001"]
 
@@ -134,7 +138,7 @@ def test_saving_again_replaces_only_what_is_damaged(tmp_path):
     "change, words", [({"vocab_size": 90}, "vocabulary"), ({"hidden_size": 32}, "another model size")]
 )
 def test_another_models_checkpoint_is_refused_and_nothing_assigned(tmp_path, change, words):
-    path = folder(tmp_path).save(1, PretrainingModel(CONFIG, seed=1).variables, {})
+    path = save(folder(tmp_path), 1, PretrainingModel(CONFIG, seed=1).variables, {})
     other = PretrainingModel(BertConfig(**{**CONFIG.to_dict(), **change}), seed=2)
     before = [variable.numpy() for variable in other.variables]
     refused(words, load_weights, open_checkpoint(path / PREFIX), other.variables, other.config.vocab_size)
