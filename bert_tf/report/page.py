@@ -215,12 +215,11 @@ def state(run: RunRecord) -> tuple[str, str]:
 
 def time_shares(run: RunRecord) -> str:
     """How the updates' time is divided, without the first report, which includes compilation."""
-    reports, secs = run.events["train"][1:] or run.events["train"], {}
+    points, secs = run.series("update_secs"), {}
+    update_secs = dict(points[1:] or points)
     for name in ("compute", "input", "all_reduce", "host"):
-        pairs = [(event.get("update_secs", 0), event.get(f"{name}_share", 0)) for event in reports]
-        secs[name.replace("_", "-")] = sum(
-            whole * share for whole, share in pairs if is_number(whole) and is_number(share)
-        )
+        shares = [(update, share) for update, share in run.series(f"{name}_share") if update in update_secs]
+        secs[name.replace("_", "-")] = sum(update_secs[update] * share for update, share in shares)
     total = sum(secs.values())
     return ", ".join(f"{name} {write_value(part / total, percent=True)}" for name, part in secs.items() if part)
 

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 from bert_tf.base.errors import UserError, first_line
 from bert_tf.base.files import atomic_folder, read_json_object, remove_folder, sha256_of_file
 from bert_tf.base.tensorflow import tf
-from bert_tf.run.evaluations import checkpoint_path, find_best
-from bert_tf.run.run_folder import MANIFEST, find_checkpoints, find_damage
+from bert_tf.run.evaluations import find_best
+from bert_tf.run.run_folder import MANIFEST, checkpoint_path, find_checkpoints, find_damage
 from bert_tf.run.variables import enumerate_names, file_tensors, load_weights, open_checkpoint, save_tensors
 
 PREFIX = "bert_model.ckpt"

@@ -79,7 +79,3 @@ def find_best(checkpoints: Path) -> int | None:
     """
     evaluations, newest = read_evaluations(checkpoints), max(find_checkpoints(checkpoints), default=0)
     return evaluations.up_to(newest).best if evaluations else None
-
-
-def checkpoint_path(checkpoints: Path, update: int) -> Path:
-    return checkpoints / f"ckpt-{update:08d}"

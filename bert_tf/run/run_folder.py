@@ -147,6 +147,10 @@ def locate_start(path: str | Path, run_folder: Path) -> str:
     return os.path.relpath(start, run_folder) if run_folder.parent in start.parents else str(start)
 
 
+def checkpoint_path(checkpoints: Path, update: int) -> Path:
+    return checkpoints / f"ckpt-{update:08d}"
+
+
 def find_checkpoints(folder: Path) -> dict[int, Path]:
     """The finished checkpoints in a run's ``checkpoints`` folder by update, ascending; looks at their names only."""
     matches = [(re.fullmatch(r"ckpt-(\d{8,})", path.name), path) for path in folder.glob("ckpt-*")]

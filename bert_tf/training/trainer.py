@@ -24,10 +24,10 @@ from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import CheckpointFolder
 from bert_tf.run.device import device_name
-from bert_tf.run.evaluations import EVALUATIONS, checkpoint_path, read_evaluations
+from bert_tf.run.evaluations import EVALUATIONS, read_evaluations
 from bert_tf.run.events import CONVERGED, DONE
 from bert_tf.run.gpus import peak_tflops
-from bert_tf.run.run_folder import REPORT, RunFolder
+from bert_tf.run.run_folder import REPORT, RunFolder, checkpoint_path
 from bert_tf.run.statistics import LossWatch, UpdateResult, UpdateStatistics
 from bert_tf.run.telemetry import Telemetry
 from bert_tf.settings.training import TrainingConfig, compute_dtype
