@@ -62,10 +62,13 @@ class GpuStep(PlainInStep):
         return lines
 
     def _find(self, kind: type[FusedOperation], *shape: Any) -> Any:
-        """The operation with kernels for a shape, in the compute type; None if there are none for it."""
+        """The operation with kernels for a shape, in the compute type; None if there are none for it.
+
+        None in the shape: an unknown number of rows, or a dropout that kernels cannot draw.
+        """
         shape = (*shape, self.compute_dtype)
         key = (kind, *shape)
-        if self._kernel_use == "none" or None in shape:  # None: an unknown number of rows
+        if self._kernel_use == "none" or None in shape:
             return None
         if key not in self._operations:
             try:
@@ -85,14 +88,12 @@ class GpuStep(PlainInStep):
         return _LazyDropout(rate, key.at(site), tuple(shape), positions_BxP)
 
     def attention(self, projected, visible: VisibleKeys, dropout, num_heads: int, num_queries: int) -> tf.Tensor:
-        rate_and_site = _rate_and_site(dropout)
-        if rate_and_site and num_queries == visible.key_numbers_BxS.shape[1]:
-            (rate, site), (inputs, biases) = rate_and_site, zip(*projected)
+        if num_queries == visible.key_numbers_BxS.shape[1]:
+            (rate, site), (inputs, biases) = _rate_and_site(dropout), zip(*projected)
             num_rows, hidden_size = inputs[0].shape
             is_packed = visible.query_numbers_BxQ is not None
             shape = num_rows, num_queries, num_heads, hidden_size // num_heads, rate, is_packed
-            fused = self._find(FusedAttention, *shape)
-            if fused is not None:
+            if fused := self._find(FusedAttention, *shape):
                 return fused(inputs, biases, visible, site)
         return super().attention(projected, visible, dropout, num_heads, num_queries)
 
@@ -151,12 +152,9 @@ class GpuStep(PlainInStep):
         self, x_RxH, bias_H, residual_RxH, gamma_H, beta_H, epsilon: float, sequence_length: int, dropout
     ) -> tf.Tensor:
         """Keeps LayerNorm's argument in the compute type, and each row's mean and 1 / deviation."""
-        rate_and_site = _rate_and_site(dropout)
-        if rate_and_site:
-            (rate, site), (num_rows, hidden_size) = rate_and_site, x_RxH.shape
-            fused = self._find(AddNorm, num_rows, sequence_length, hidden_size, rate, epsilon)
-            if fused is not None:
-                return fused(x_RxH, bias_H, residual_RxH, gamma_H, beta_H, site)
+        (rate, site), (num_rows, hidden_size) = _rate_and_site(dropout), x_RxH.shape
+        if fused := self._find(AddNorm, num_rows, sequence_length, hidden_size, rate, epsilon):
+            return fused(x_RxH, bias_H, residual_RxH, gamma_H, beta_H, site)
 
         def run(x_RxH, bias_H, residual_RxH, gamma_H, beta_H):
             exact = add_residual(x_RxH, bias_H, residual_RxH, sequence_length, dropout)
@@ -243,18 +241,16 @@ class GpuStep(PlainInStep):
 
     def word_loss(self, logits: WordLogits, labels_R, weights_R) -> tuple[tf.Tensor, tf.Tensor]:
         num_rows, padded_size = logits.logits_RxW.shape
-        fused = self._find(WordLoss, num_rows, logits.vocab_size, padded_size)
-        if fused is None:
-            return super().word_loss(logits, labels_R, weights_R)
-        return fused(logits.logits_RxW, logits.bias_W, labels_R, weights_R)
+        if fused := self._find(WordLoss, num_rows, logits.vocab_size, padded_size):
+            return fused(logits.logits_RxW, logits.bias_W, labels_R, weights_R)
+        return super().word_loss(logits, labels_R, weights_R)
 
     def bias_gelu(self, x_RxI, bias_I, is_exact: bool) -> tf.Tensor:
         """The derivative is computed in the backward pass, so that no float32 array is kept for it.
 
         The bias's gradient is summed in the kernel that writes the gradient of x.
         """
-        fused = self._find(BiasGelu, *x_RxI.shape, is_exact)
-        if fused is not None:
+        if fused := self._find(BiasGelu, *x_RxI.shape, is_exact):
             return fused(x_RxI, bias_I)
         bias_gelu = super().bias_gelu
 
@@ -284,16 +280,16 @@ class _LazyDropout:
         return keep_mask(decisions, self._shape, self.positions_BxP)
 
 
-def _rate_and_site(dropout: Any) -> tuple[float, Site | None] | None:
+def _rate_and_site(dropout: Any) -> tuple[float | None, Site | None]:
     """Rate and site of a dropout whose mask a kernel can draw; without a dropout 0 and None.
 
-    None for a mask that is already drawn, or that covers only some positions.
+    The rate is None for a mask that is already drawn, or that covers only some positions.
     """
     if dropout is None:
         return 0.0, None
     if isinstance(dropout, _LazyDropout) and dropout.positions_BxP is None:
         return dropout.rate, dropout.site
-    return None
+    return None, None
 
 
 def _hide_rounding(x: tf.Tensor) -> tf.Tensor:
