@@ -64,7 +64,9 @@ def describe_divergence(
       records: ranges of records in its global batch; empty for fine-tuning, whose updates cannot be replayed either.
     """
     bad = first_non_finite(state.model.trainable_variables, norms_V)
-    fault = f"first that of {bad} is not finite" if bad else "they are finite, but not the sum of their squares"
+    fault = (
+        f"first that of {bad} is not finite" if bad else "all gradients are finite, but not the sum of their squares"
+    )
     remedy = "a lower learning rate, a longer warm-up or --precision=fp32 may help"
     if records:
         more = [f"and {len(records) - _NAMED_RECORDS} more ranges"] * (len(records) > _NAMED_RECORDS)
@@ -74,5 +76,5 @@ def describe_divergence(
     sound = f"{saved.name} is sound" if saved else "there is no sound checkpoint"
     return (
         f"{max_skips(state.loss_scale)} updates in a row had a non-finite gradient, so nothing is learned any more; "
-        f"of the gradients of the last one, of global batch {state.batches_consumed - 1}, {fault}; {sound}. {remedy}"
+        f"in the last one, of global batch {state.batches_consumed - 1}, {fault}; {sound}. {remedy}"
     )
