@@ -67,16 +67,15 @@ class RecordSet(InstanceSet):
             if not index.is_stored:
                 self._unstored[path] = index
         self.copies = [sizes]
-        schemas = [(path, describe(path)) for path, size in zip(self.files, sizes) if size]
+        schemas = {describe(path): path for path, size in zip(self.files, sizes) if size}
         if not schemas:
             raise UserError(f"the {len(self.files)} shard(s) of --{argument} hold no record; prepare the data again")
-        first, self.schema = schemas[0]
-        for path, schema in schemas:
-            if schema != self.schema:
-                raise UserError(
-                    f"--{argument}: {path} holds {schema}, but {first} holds {self.schema}; "
-                    "use records that were made with the same settings"
-                )
+        self.schema, *others = schemas
+        for other in others:
+            raise UserError(
+                f"--{argument}: {schemas[other]} holds {other}, but {schemas[self.schema]} holds {self.schema}; "
+                "use records that were made with the same settings"
+            )
 
     @functools.cached_property
     def _samples(self) -> list[str]:
@@ -84,12 +83,10 @@ class RecordSet(InstanceSet):
         return [sample_sha256(path, _SAMPLE_BYTES) for path in self.files]
 
     def fingerprint(self, with_lengths: bool = False) -> str:
-        numbers = range(len(self.files))
-        facts: list[object] = [
-            (path.name, number, sample) for path, number, sample in zip(self.files, self.copies[0], self._samples)
-        ]
+        names = (path.name for path in self.files)
+        facts: list[object] = list(zip(names, self.copies[0], self._samples))
         if with_lengths:
-            lengths = (self._open(number).index.lengths() for number in numbers)
+            lengths = (self._open(number).index.lengths() for number in range(len(self.files)))
             facts += [hashlib.sha256(file_lengths.tobytes()).hexdigest() for file_lengths in lengths]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 

@@ -53,12 +53,11 @@ def find_shards(patterns: str, argument: str) -> list[Path]:
             files = list(map(Path, glob.glob(pattern)))
         files = sorted((path for path in files if path.is_file() and path.suffix not in _NOT_SHARDS), key=_natural_key)
         if not files:
-            hint = (
-                "give a folder of .tfrecord or .tokens files or a glob; a path that holds a comma must be given alone"
+            raise UserError(
+                f"--{argument}: {pattern!r} names no record or token file; give a folder of .tfrecord or .tokens files "
+                "or a glob, of prepared data the folder 'training' in it, or 'test' for --eval_files; a path that "
+                "holds a comma must be given alone"
             )
-            if (Path(pattern) / "training").is_dir():
-                hint = "name the folder 'training' in it, or for --eval_files the folder 'test'"
-            raise UserError(f"--{argument}: {pattern!r} names no record or token file; {hint}")
         shards += files
     if len({os.path.abspath(path) for path in shards}) != len(shards):
         raise UserError(f"--{argument}={patterns!r} names some files twice; every shard counts once")
@@ -84,6 +83,8 @@ class InstanceSet:
       stage: the action of bertPrep.py that makes such shards (set by the subclasses; --plan reads shards of any).
       schema: the features of an instance (set by the subclasses).
       copies: numbers of instances [copies][files]; epoch e is a pass over copy e % copies (set by the subclasses).
+      masked_lm_prob: the share of tokens that are predicted; None if unknown.
+      random_seed: the seed the instances were made with; 0 without a manifest.
     """
 
     stage: str | None = None  # any
@@ -95,6 +96,9 @@ class InstanceSet:
         self.files, self._argument = find_shards(patterns, argument), argument
         self.patterns = ",".join(str(Path(part).absolute()) for part in split_paths(patterns))
         self.folder, self.manifest = self._find_manifest({Path(part) for part in split_paths(patterns)})
+        arguments = self.manifest.arguments if self.manifest else {}
+        self.masked_lm_prob: float | None = arguments.get("masked_lm_prob")
+        self.random_seed: int = arguments.get("random_seed", 0)
 
     @property
     def num_instances(self) -> int:
@@ -184,16 +188,6 @@ class InstanceSet:
         size, length = self.schema.num_predictions, self.schema.sequence_length
         return predictions_per_row(size, length, self.masked_lm_prob)
 
-    @property
-    def masked_lm_prob(self) -> float | None:
-        """The share of tokens that are predicted; None if unknown."""
-        return self.manifest.arguments["masked_lm_prob"] if self.manifest else None
-
-    @property
-    def random_seed(self) -> int:
-        """The seed the instances were made with; 0 without a manifest."""
-        return self.manifest.arguments["random_seed"] if self.manifest else 0
-
     def fingerprint(self, with_lengths: bool = False) -> str:
         """sha256 of what determines the batches; packed ones also depend on the instances' lengths (`with_lengths`)."""
         raise NotImplementedError
@@ -218,11 +212,11 @@ class InstanceSet:
           `named` lacks files.
         """
         shard_folders = dict.fromkeys(path.parent for path in self.files)
-        (folder, manifest), *further = beside = list(map(self._manifest_beside, shard_folders))
-        for shard_folder, (manifest_folder, listing) in zip(shard_folders, beside):
-            if shard_folder in named and manifest_folder and listing:
-                self._require_whole(shard_folder, [manifest_folder / entry.file for entry in listing.entries])
-        for other_folder, other in further:
+        manifests = list(map(self._manifest_beside, shard_folders))
+        folder, manifest = manifests[0]
+        for shard_folder, (other_folder, other) in zip(shard_folders, manifests):
+            if other_folder and other and shard_folder in named:
+                self._require_whole(shard_folder, {other_folder / entry.file for entry in other.entries})
             if manifest and other and _tokenization(other) != _tokenization(manifest):
                 raise UserError(
                     f"--{self._argument}: the data of {other_folder} {OTHER_TOKENIZATION} those of {folder}; "
@@ -230,10 +224,9 @@ class InstanceSet:
                 )
         return folder, manifest
 
-    def _require_whole(self, folder: Path, listed: Sequence[Path]) -> None:
+    def _require_whole(self, folder: Path, listed: set[Path]) -> None:
         """Raises: UserError if a folder lacks a file that its manifest lists."""
-        shards = set(self.files)
-        if missing := [path for path in listed if path.parent == folder and path not in shards]:
+        if missing := sorted(path for path in listed.difference(self.files) if path.parent == folder):
             raise UserError(
                 f"--{self._argument}={folder} lacks {len(missing)} of the files that {MANIFEST_NAME} lists there, such "
                 f"as {missing[0].name}: copy the folder again, or make them (data/bertPrep.py --action verify "

@@ -67,7 +67,8 @@ class TokenSet(InstanceSet):
             )
         check_file(self.folder / VOCABULARY, "bertPrep.py --action verify --repair puts it back")
         self.masker = Masker(rules, VocabularyIds.from_tokenizer(self.tokenizer))
-        self.pair_settings = ensure_pairs(self.files, settings)[0]
+        self.pair_settings, _ = ensure_pairs(self.files, settings)
+        self.masked_lm_prob, self.random_seed = rules.masked_lm_prob, self.pair_settings.random_seed
         self._verified: set[int] = set()
         sizes, self._checksums = [], []
         for number in range(len(self.files)):  # one shard at a time: all together may be too many open files
@@ -76,14 +77,6 @@ class TokenSet(InstanceSet):
             self._checksums.append(pairs.checksum)
         self.copies = [list(file_sizes) for file_sizes in zip(*sizes)]
         self._first_instances = np.cumsum(np.pad(np.array(self.copies, np.int64), [(0, 0), (1, 0)]), axis=1)
-
-    @property
-    def random_seed(self) -> int:
-        return self.pair_settings.random_seed
-
-    @property
-    def masked_lm_prob(self) -> float:
-        return self.masker.rules.masked_lm_prob
 
     def facts(self) -> dict[str, Any]:
         pairs, rules = self.pair_settings._asdict(), dataclasses.asdict(self.masker.rules)

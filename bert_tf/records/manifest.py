@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,7 @@ class FileEntry:
         """Raises: ValueError if a field is missing or of a wrong type."""
         fields = checked_fields(content, {"file": str, "bytes": int})
         fields |= checked_fields({"sha256": "", **content}, {"sha256": str})
-        _require_numbers(fields, ["bytes"])
+        _require_numbers(fields, "bytes")
         details = {name: value for name, value in content.items() if name not in fields}
         return cls(fields["file"], fields["bytes"], fields["sha256"], details)
 
@@ -89,17 +89,17 @@ def describe_input(path: Path, base: Path, sha256: str = "") -> FileEntry:
     resolved, resolved_base = path.resolve(), base.resolve()
     is_inside = resolved.is_relative_to(resolved_base)
     name, status = str(resolved.relative_to(resolved_base) if is_inside else resolved), path.stat()
-    if sha256:
-        return FileEntry(name, status.st_size, sha256)
-    details = {"modified_ns": status.st_mtime_ns, "sample_sha256": sample_sha256(path, _SAMPLE_BYTES)}
-    return FileEntry(name, status.st_size, "", details)
+    details = {}
+    if not sha256:
+        details = {"modified_ns": status.st_mtime_ns, "sample_sha256": sample_sha256(path, _SAMPLE_BYTES)}
+    return FileEntry(name, status.st_size, sha256, details)
 
 
 def sample_sha256(path: Path, num_bytes: int) -> str:
     """The sha256 of three samples of `num_bytes` each: a file's beginning, middle and end."""
     size, digest = path.stat().st_size, hashlib.sha256()
     with open_file(path) as file:
-        for offset in sorted({0, max(0, size // 2), max(0, size - num_bytes)}):
+        for offset in sorted({0, size // 2, max(0, size - num_bytes)}):
             file.seek(offset)
             digest.update(file.read(num_bytes))
     return digest.hexdigest()
@@ -207,19 +207,22 @@ class Manifest(Header):
             raise ValueError("names no vocab")
         if self.stage in _REQUIRED and not (self.shards.get("training") and "test" in self.shards):
             raise ValueError("names no files for training")
-        total_names, file_names = (names.split() for names in _REQUIRED.get(self.stage, ("", "")))
-        _require_numbers({**self.arguments, **self.counts}, {*total_names, *self.counts})
+        total_names, file_names = _REQUIRED.get(self.stage, ("", ""))
+        _require_numbers({**self.arguments, **self.counts}, total_names)
         for entry in self.entries:
             checked_fields({"counts": {}, **entry.details}, {"counts": dict})
-            counts = {name for name in entry.counts if name.startswith("num_")}
-            _require_numbers(entry.counts, {*file_names, *counts})
+            _require_numbers(entry.counts, file_names)
 
 
-def _require_numbers(content: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Raises: ValueError if a value is missing or no number in [0, 2^64), or one whose name is num_... no integer."""
-    for name in sorted(names):
+def _require_numbers(content: Mapping[str, Any], names: str) -> None:
+    """Raises: ValueError if a value is missing or no number in [0, 2^64).
+
+    Those of the `names`, with spaces between them, must be there; those called num_... must be whole.
+    """
+    counts = {name for name in content if name.startswith("num_")}
+    for name in sorted({*names.split(), *counts}):
         value = content.get(name)
-        if not isinstance(value, int if name.startswith("num_") else (int, float)) or not 0 <= value < _LIMIT:
+        if not isinstance(value, int if name in counts else (int, float)) or not 0 <= value < _LIMIT:
             raise ValueError(f"names no {name}, or not as a number")
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
+import re
 import struct
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -23,22 +25,15 @@ import numpy as np
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file
 from bert_tf.base.progress import Progress
-from bert_tf.records.pairs import (
-    SEGMENTS_SUFFIX,
-    SUFFIXES,
-    Draws,
-    Pairs,
-    PairSettings,
-    shuffled_pairs,
-    with_two_documents,
-)
-from bert_tf.records.raw_file import RawFile
+from bert_tf.records.pairs import SUFFIXES, Draws, Pairs, PairSettings, shuffled_pairs, with_two_documents
+from bert_tf.records.raw_file import CHECKSUM_BYTES, RawFile, checksum
 from bert_tf.records.token_file import SPLITS, TokenFile
 
+_NAME = re.compile(rf".+\.tokens\.(\d+)({'|'.join(map(re.escape, SUFFIXES))})")
 _MAGICS = (b"BERTprs1", b"BERTsgm1")  # of pairs, of single segments
 # Magic, max_seq_length, number of copies, random_seed, short_seq_prob, checksum of the token file.
 _HEADER = struct.Struct("<8s2IQdI4x")
-_COUNT_BYTES, _CHECKSUM_BYTES = 8, 4
+_COUNT_BYTES = 8
 _ROW = np.dtype([("a_start", "<u4"), ("b_start_and_label", "<u4"), ("a_size", "<u2"), ("b_size", "<u2")])
 _LABEL_BIT = np.uint32(1 << 31)
 
@@ -47,17 +42,11 @@ def pairs_path(tokens: Path, settings: PairSettings) -> Path:
     return tokens.with_name(tokens.name + settings.suffix)
 
 
-def usual_settings(path: Path) -> PairSettings:
-    """The usual settings for the length and kind in the name `path` of a file beside a token file."""
-    length = path.with_suffix("").suffix.removeprefix(".")
-    return PairSettings.for_length(int(length), path.suffix == SEGMENTS_SUFFIX)
-
-
 def drawn_pair_settings(folder: Path) -> list[PairSettings]:
     """The usual settings of all pairs, then of all single segments, that the splits below `folder` have."""
-    paths = (path for path in folder.glob("*/*.tokens.*") if path.suffix in SUFFIXES)
     # Files with other names are someone's copies, which are never read.
-    kinds = {usual_settings(path) for path in paths if path.with_suffix("").suffix[1:].isdecimal()}
+    matches = filter(None, (_NAME.fullmatch(path.name) for path in folder.glob("*/*.tokens.*")))
+    kinds = {PairSettings.for_length(int(match[1]), bool(SUFFIXES.index(match[2]))) for match in matches}
     return sorted(kinds, key=lambda kind: (kind.single_segments, kind.max_seq_length))
 
 
@@ -70,25 +59,21 @@ class PairFile:
       token_checksum: the checksum of the token file that they were made for.
       checksum: the checksum of the pair file itself.
 
-    Raises: OSError if it cannot be opened; ValueError if it is incomplete.
+    Raises: OSError if it cannot be opened; ValueError if it is no pair file, or incomplete.
     """
 
     def __init__(self, path: Path):
-        self.path = path
-        self._file = RawFile(path)
+        self.path, self._file = path, RawFile(path)
         header = _HEADER.unpack(self._file.read(0, _HEADER.size))
         magic, length, num_copies, seed, short_seq_prob, self.token_checksum = header
-        if magic not in _MAGICS or not num_copies or _HEADER.size + _COUNT_BYTES * num_copies > self._file.size:
-            raise ValueError("not a complete pair file")
-        counts = self._file.read(_HEADER.size, _COUNT_BYTES * num_copies)
         self.settings = PairSettings(length, num_copies, seed, short_seq_prob, bool(_MAGICS.index(magic)))
+        counts = self._file.read(_HEADER.size, _COUNT_BYTES * num_copies)
         self.num_instances: list[int] = np.frombuffer(counts, "<u8").tolist()
-        begin = _HEADER.size + len(counts)
-        self._copies_at = [begin + _ROW.itemsize * sum(self.num_instances[:copy]) for copy in range(num_copies)]
-        self._body_bytes = begin + _ROW.itemsize * sum(self.num_instances)
-        if self._file.size != self._body_bytes + _CHECKSUM_BYTES:
+        sizes = (_HEADER.size + len(counts), *(_ROW.itemsize * count for count in self.num_instances))
+        *self._copies_at, self._body_bytes = itertools.accumulate(sizes)
+        if self._file.size != self._body_bytes + CHECKSUM_BYTES:
             raise ValueError("not a complete pair file")
-        self.checksum = int.from_bytes(self._file.read(self._body_bytes, _CHECKSUM_BYTES), "little")
+        self.checksum = int.from_bytes(self._file.read(self._body_bytes, CHECKSUM_BYTES), "little")
 
     def verify(self) -> None:
         """Raises: UserError if the content does not match its checksum."""
@@ -133,14 +118,11 @@ def encode_pairs(pairs: Pairs) -> np.ndarray:
 def write_pairs(tokens: TokenFile, settings: PairSettings, copies: Sequence[np.ndarray]) -> None:
     """Writes the copies, from `encode_pairs`, beside their token file. Raises: OSError."""
     length, _, seed, short_seq_prob, single_segments = settings
-    parts = (
-        _HEADER.pack(_MAGICS[single_segments], length, len(copies), seed, short_seq_prob, tokens.checksum),
-        np.array(list(map(len, copies)), "<u8").tobytes(),
-        *(rows.tobytes() for rows in copies),
-    )
-    checksum = functools.reduce(google_crc32c.extend, parts, 0)
+    header = _HEADER.pack(_MAGICS[single_segments], length, len(copies), seed, short_seq_prob, tokens.checksum)
+    counts = np.array(list(map(len, copies)), "<u8")
+    content = b"".join([header, counts.tobytes(), *(rows.tobytes() for rows in copies)])
     with atomic_file(pairs_path(tokens.path, settings)) as file:
-        file.writelines((*parts, struct.pack("<I", checksum)))
+        file.write(content + checksum(content))
 
 
 def make_pairs(path: Path, settings: PairSettings) -> dict[str, int]:

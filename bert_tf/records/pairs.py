@@ -31,7 +31,7 @@ from bert_tf.records.schema import LONGEST_SEQUENCE, NUM_MARKERS
 from bert_tf.records.token_file import TokenizedText
 from bert_tf.settings.training import SEED
 
-PAIRS_SUFFIX, SEGMENTS_SUFFIX = SUFFIXES = (".pairs", ".segments")  # of the files with pairs, with single segments
+SUFFIXES = (".pairs", ".segments")  # of the files with pairs, with single segments
 SHORTEST_TARGET = 2
 SHORTEST_SEQUENCE = NUM_MARKERS + SHORTEST_TARGET
 # Tokens truncated and assembled at once, to fit the CPU cache. Changing this changes truncation's random choices.

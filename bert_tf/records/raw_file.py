@@ -13,10 +13,18 @@ import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
+import google_crc32c
 import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import naming_unreadable, open_file
+
+CHECKSUM_BYTES = 4
+
+
+def checksum(content: bytes | bytearray) -> bytes:
+    """The CRC-32C, little-endian, with which our own files end."""
+    return google_crc32c.value(bytes(content)).to_bytes(CHECKSUM_BYTES, "little")
 
 
 class RawFile:
@@ -35,12 +43,14 @@ class RawFile:
 
     def read(self, offset: int, size: int) -> bytes:
         """The `size` bytes from `offset` on. Raises: UserError if the file cannot be read or is too short."""
-        data = b""
+        data, num_present = b"", min(size, self.size - offset)
         with naming_unreadable(
             f"{self.path}, byte {offset},", "look at the disk or the network file system, and start again"
         ):
             # A network file system may return fewer bytes than requested.
-            while len(data) < size and (chunk := os.pread(self.descriptor, size - len(data), offset + len(data))):
+            while len(data) < num_present and (
+                chunk := os.pread(self.descriptor, num_present - len(data), offset + len(data))
+            ):
                 data += chunk
         if len(data) < size:
             raise UserError(

@@ -181,15 +181,19 @@ def _example_class() -> type[Message]:
 class ExampleReader:
     """The features of one serialised message, converted on access: ``reader[name]``.
 
+    Attributes:
+      names: a schema without sizes, which tells the names of the message's features.
+
     Raises: DecodeError if it is malformed.
     """
 
     def __init__(self, data: bytes):
         self._features = _example_class().FromString(data).features.feature
+        self.names = RecordSchema(0, 0, has_v2_names=V2_NAMES["input_ids"] in self._features)
 
     def __getitem__(self, name: str) -> np.ndarray:
         """The values, int64 or float32, [K]; empty for a list of bytes, and if the message lacks the feature."""
-        feature = self._features[name]
+        feature = self._features[self.names.stored_name(name)]
         if feature.WhichOneof("kind") == "float_list":
             return np.fromiter(feature.float_list.value, np.float32)
         return np.fromiter(feature.int64_list.value, np.int64)

@@ -20,13 +20,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Callable
 
-import google_crc32c
 import numpy as np
 from google.protobuf.message import DecodeError
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file
-from bert_tf.records.raw_file import RawFile
+from bert_tf.records.raw_file import CHECKSUM_BYTES, RawFile, checksum
 from bert_tf.records.schema import LARGEST_INTEGER, ExampleReader, Features, RecordSchema, encode_examples
 from bert_tf.records.tfrecord import FRAMING_BYTES, REMEDY, Record, TFRecordFile, frame
 
@@ -39,7 +38,6 @@ _LARGEST = {
     "masked_lm_weights": np.finfo(np.float32).max,
 }
 _INDEX_HEADER = struct.Struct("<8sQ")
-_INDEX_CHECKSUM = struct.Struct("<I")
 _INDEX_MAGIC = b"BERTidx1"
 
 
@@ -62,7 +60,7 @@ class RecordIndex:
         self._read, self._num_bytes, self.is_stored = read, num_bytes, is_stored
         magic, self.num_records = _INDEX_HEADER.unpack(read(0, _INDEX_HEADER.size))
         self._lengths_start = _INDEX_HEADER.size + 8 * (self.num_records + 1)
-        if magic != _INDEX_MAGIC or num_bytes != self._lengths_start + 2 * self.num_records + _INDEX_CHECKSUM.size:
+        if magic != _INDEX_MAGIC or num_bytes != self._lengths_start + 2 * self.num_records + CHECKSUM_BYTES:
             raise ValueError("not a complete index")
         self.data_bytes = int(self.offsets(self.num_records, 0)[0])
 
@@ -78,8 +76,7 @@ class RecordIndex:
 
     def has_right_checksum(self) -> bool:
         content = self._read(0, self._num_bytes)
-        body, checksum = content[: -_INDEX_CHECKSUM.size], content[-_INDEX_CHECKSUM.size :]
-        return google_crc32c.value(body) == _INDEX_CHECKSUM.unpack(checksum)[0]
+        return checksum(content[:-CHECKSUM_BYTES]) == content[-CHECKSUM_BYTES:]
 
 
 def index_path(path: Path) -> Path:
@@ -89,7 +86,7 @@ def index_path(path: Path) -> Path:
 def _encoded(offsets: np.ndarray, lengths: np.ndarray) -> bytes:
     header = _INDEX_HEADER.pack(_INDEX_MAGIC, len(lengths))
     body = header + offsets.astype("<u8").tobytes() + lengths.astype("<u2").tobytes()
-    return body + _INDEX_CHECKSUM.pack(google_crc32c.value(body))
+    return body + checksum(body)
 
 
 def write_index(path: Path, offsets: np.ndarray, lengths: np.ndarray) -> None:
@@ -133,26 +130,23 @@ def _scan(file: TFRecordFile) -> tuple[np.ndarray, np.ndarray]:
     """Offsets (uint64 [N + 1]) and lengths (uint16 [N]), from one pass over the file."""
     offsets, lengths = array.array("Q", [0]), array.array("H")
     for record in file.verified_records():
-        example = read_example(file, record)
-        _check_values(file, record, example)
-        lengths.append(int(example["input_mask"].sum()))
+        lengths.append(_checked_length(file, record))
         offsets.append(record.end)
     return np.asarray(offsets), np.asarray(lengths)
 
 
-def _check_values(file: TFRecordFile, record: Record, example: ExampleReader) -> None:
-    """Raises: UserError if a feature has a value that no instance can have, whichever program wrote it."""
-    names, last = _names_in(record), len(example["input_mask"]) - 1
-    for name, limit in {**_LARGEST, "masked_lm_positions": last}.items():
-        values = example[names.stored_name(name)]
-        if invalid := values[~((values >= 0) & (values <= limit))].tolist():  # NaN fails both comparisons
-            fault = f"has {invalid[0]} in {names.stored_name(name)}, where numbers are from 0 to {limit}"
+def _checked_length(file: TFRecordFile, record: Record) -> int:
+    """The number of real tokens of a record.
+
+    Raises: UserError if a feature has a value that no instance can have, whichever program wrote it.
+    """
+    example = read_example(file, record)
+    values = {name: example[name] for name in (*_LARGEST, "masked_lm_positions")}
+    for name, limit in {**_LARGEST, "masked_lm_positions": len(values["input_mask"]) - 1}.items():
+        if invalid := values[name][~((values[name] >= 0) & (values[name] <= limit))].tolist():  # NaN fails both
+            fault = f"has {invalid[0]} in {example.names.stored_name(name)}, where numbers are from 0 to {limit}"
             raise file.fault(record.number, record.offset, fault, "make the file again, or without this record")
-
-
-def _names_in(record: Record) -> RecordSchema:
-    """A schema without sizes, which tells the names of the record's features."""
-    return RecordSchema(0, 0, has_v2_names=b"input_word_ids" in record.message)
+    return int(values["input_mask"].sum())
 
 
 def read_example(file: TFRecordFile, record: Record) -> ExampleReader:
@@ -194,16 +188,14 @@ def describe(path: Path) -> RecordSchema:
     file = TFRecordFile(path)
     if not file.size:
         raise UserError(f"record file {path} holds no record; {REMEDY}")
-    record = file.read_at(0, 0)
-    example = read_example(file, record)
-    names = _names_in(record)
-    sizes = {name: len(example[names.stored_name(name)]) for name, _, _ in names.fields}
-    schema = RecordSchema(sizes["input_ids"], sizes["masked_lm_positions"], names.has_v2_names)
+    example = read_example(file, file.read_at(0, 0))
+    sizes = {name: len(example[name]) for name, _, _ in example.names.fields}
+    schema = RecordSchema(sizes["input_ids"], sizes["masked_lm_positions"], example.names.has_v2_names)
     for name, _, size in schema.fields:
         if not sizes[name] or sizes[name] != size:
             raise UserError(
-                f"record file {path}: its first record has {sizes[name]} values of {names.stored_name(name)}, which "
-                f"does not fit {schema}; the file was made for something else than pre-training"
+                f"record file {path}: its first record has {sizes[name]} values of {example.names.stored_name(name)}, "
+                f"which does not fit {schema}; the file was made for something else than pre-training"
             )
     return schema
 

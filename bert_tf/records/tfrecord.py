@@ -33,7 +33,6 @@ _CHECKSUM = struct.Struct("<I")
 FRAMING_BYTES = _HEADER.size + _CHECKSUM.size
 _GZIP_MAGIC = b"\x1f\x8b"
 UNPACKED_SUFFIX = ".unpacked"
-_WALK_BYTES = 1 << 18  # read at a time when walking through a file
 REMEDY = (
     "delete its .index, which is made again; if that does not help, copy the file again from its source, or delete it "
     "and run bertPrep.py --action create_tfrecord_files again, which makes what is missing"
@@ -114,15 +113,9 @@ class TFRecordFile:
         """All records in order, both checksums verified."""
         number = offset = 0
         while offset < self.size:
-            ends = _stated_ends(self._file.read(offset, min(_WALK_BYTES, self.size - offset)), offset)
-            if ends:
-                offsets = [offset, *ends]
-                messages = self.messages(number, np.array(offsets, np.uint64))
-                records = list(map(Record, itertools.count(number), offsets, messages, ends))
-            else:  # a larger record, or a damaged one
-                records = [self.read_at(offset, number)]
-            yield from records
-            number, offset = number + len(records), records[-1].end
+            record = self.read_at(offset, number)
+            yield record
+            number, offset = number + 1, record.end
 
     def messages(self, first: int, offsets: np.ndarray) -> list[bytes]:
         """The messages of consecutive records from number `first` on, by their `offsets` [N + 1] in the index.
@@ -138,19 +131,6 @@ class TFRecordFile:
                     raise self.fault(number, offset, "does not end where the .index beside it says")
             raise self.fault(first, begin, "was changed while it was read")
         return messages
-
-
-def _stated_ends(data: bytes, offset: int) -> list[int]:
-    """The offsets at which records end by their headers, for `data` that begins at `offset` of the file.
-
-    A record that continues past the end of `data` is omitted.
-    """
-    ends, end = [], 0
-    while end + _HEADER.size <= len(data):
-        end += _LENGTH.unpack_from(data, end)[0] + FRAMING_BYTES
-        if end <= len(data):
-            ends.append(offset + end)
-    return ends
 
 
 def _unpack(packed: RawFile) -> Path:

@@ -15,12 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import google_crc32c
 import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file, naming_unreadable
-from bert_tf.records.raw_file import RawFile, read_pieces
+from bert_tf.records.raw_file import CHECKSUM_BYTES, RawFile, checksum, read_pieces
 
 TOKENS_SUFFIX = ".tokens"
 SPLITS = ("training", "test")
@@ -29,7 +28,6 @@ _MAGIC = b"BERTtok1"
 # Magic, bytes per id, split, shard's number in the split, vocabulary size; numbers of tokens, sentences, documents.
 _HEADER = struct.Struct("<8s4I3Q")
 _BLOCK_BYTES = 1 << 16
-_CHECKSUM_BYTES = 4
 _LARGEST_UINT16_VOCABULARY = 1 << 16
 
 
@@ -74,15 +72,11 @@ def write_tokens(path: Path, text: TokenizedText, shard: Shard, vocab_size: int)
         checksums = bytearray()
         while block := file.read(_BLOCK_BYTES):
             digest.update(block)
-            checksums += _checksum(block)
-        checksums += _checksum(checksums)
+            checksums += checksum(block)
+        checksums += checksum(checksums)
         file.write(checksums)
         digest.update(checksums)
     return digest.hexdigest()
-
-
-def _checksum(content: bytes | bytearray) -> bytes:
-    return google_crc32c.value(bytes(content)).to_bytes(_CHECKSUM_BYTES, "little")
 
 
 class TokenFile:
@@ -109,21 +103,18 @@ class TokenFile:
         self._sentences_at = _HEADER.size + id_bytes * self.num_tokens
         self._documents_at = self._sentences_at + 4 * (self.num_sentences + 1)
         self._body_bytes = self._documents_at + 4 * (self.num_documents + 1)
-        num_blocks = -(-self._body_bytes // _BLOCK_BYTES)
-        is_ours = magic == _MAGIC and split < len(SPLITS)
-        if not is_ours or self.raw_file.size != self._body_bytes + _CHECKSUM_BYTES * (num_blocks + 1):
+        checksum_at = self._body_bytes + CHECKSUM_BYTES * -(-self._body_bytes // _BLOCK_BYTES)
+        if magic != _MAGIC or split >= len(SPLITS) or self.raw_file.size != checksum_at + CHECKSUM_BYTES:
             raise UserError(f"{path} is no token file of data/bertPrep.py, or was cut short; {REMEDY}")
-        self.checksum = int.from_bytes(
-            self.raw_file.read(self.raw_file.size - _CHECKSUM_BYTES, _CHECKSUM_BYTES), "little"
-        )
+        self.checksum = int.from_bytes(self.raw_file.read(checksum_at, CHECKSUM_BYTES), "little")
 
     def verify(self) -> None:
         """Compares every block with its checksum. Raises: UserError, which names the first damaged block."""
         stored = self.raw_file.read(self._body_bytes, self.raw_file.size - self._body_bytes)
         checksums = bytearray()
         for first in range(0, self._body_bytes, _BLOCK_BYTES):
-            checksums += _checksum(self.raw_file.read(first, min(_BLOCK_BYTES, self._body_bytes - first)))
-        checksums += _checksum(checksums)
+            checksums += checksum(self.raw_file.read(first, min(_BLOCK_BYTES, self._body_bytes - first)))
+        checksums += checksum(checksums)
         differ = np.frombuffer(checksums, "<u4") != np.frombuffer(stored, "<u4")
         if differ.any():
             number = np.argmax(differ)
@@ -137,8 +128,8 @@ class TokenFile:
     def boundaries(self) -> TokenizedText:
         """Like `text`, but with an empty array for the ids, which drawing pairs does not need."""
         self.verify()
-        starts = np.frombuffer(self.raw_file.read(self._sentences_at, 4 * (self.num_sentences + 1)), "<u4")
-        documents = np.frombuffer(self.raw_file.read(self._documents_at, 4 * (self.num_documents + 1)), "<u4")
+        content = self.raw_file.read(self._sentences_at, self._body_bytes - self._sentences_at)
+        starts, documents = np.split(np.frombuffer(content, "<u4"), [self.num_sentences + 1])
         return TokenizedText(np.zeros(0, self.id_type), starts, documents)
 
 

@@ -15,6 +15,7 @@ import re
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,14 +90,13 @@ class FolderSettings(NamedTuple):
     added_tokens: tuple[tuple[str, str], ...] = ()  # tokens that are no part of vocab.txt, and their ids
     # Markers besides BERT's; their ids are the vocabulary's, or new if it lacks them.
     special_tokens: tuple[str, ...] = ()
-    transformers_only: tuple[tuple[str, Any], ...] = ()  # settings that only transformers reads
+    kept: Mapping[str, Any] = MappingProxyType({})  # settings that exports keep, because transformers reads them
 
     @property
     def needs_library(self) -> bool:
         """Whether these settings need more than Google's rules can do."""
-        tokens = (*dict(self.added_tokens), *self.special_tokens)
-        has_added_tokens = any(token not in SPECIAL_TOKENS for token in tokens)
-        return has_added_tokens or not self.splits_ideographs
+        tokens = {*dict(self.added_tokens), *self.special_tokens}
+        return not (self.splits_ideographs and tokens.issubset(SPECIAL_TOKENS))
 
     @property
     def splits_ideographs(self) -> bool:
@@ -126,24 +126,19 @@ def read_settings(folder: Path) -> FolderSettings:
             if has_library and setting in _PYTHON_SETTINGS:
                 continue
             value = content.get(setting)
-            if setting in SPECIAL_FIELDS and isinstance(value, Mapping):
-                value = value.get("content")
+            if setting in SPECIAL_FIELDS:
+                value = _name_of_token(value)
             _, *supported = possible = list(map(json.dumps, allowed))  # as texts, because 0 is not false
             if json.dumps(value) not in possible:
                 rule = " or ".join(supported)
                 raise _unsupported_tokenizer(f"{folder / file}: {setting}={value!r:.40}: only {rule} is supported")
+    decoder, special = settings.get("added_tokens_decoder"), _read_special(folder / SETTINGS, settings)
+    if not (special or decoder):  # as in transformers
+        special = _read_special(folder / _SPECIAL_NAMES, special_names)
     casing = {setting: settings.get(setting) for setting in _CASING_SETTINGS}
-    decoder = settings.get("added_tokens_decoder")
-    # As in transformers, which reads special_tokens_map.json only if there is no added_tokens_decoder.
-    sources = [(SETTINGS, settings), *([] if decoder else [(_SPECIAL_NAMES, special_names)])]
-    special = [_read_special(folder / file, content) for file, content in sources]
-    return FolderSettings(
-        name,
-        **casing,
-        added_tokens=_read_added(folder, decoder),
-        special_tokens=next(filter(None, special), ()),
-        transformers_only=tuple((name, settings[name]) for name in _TRANSFORMERS_SETTINGS if name in settings),
-    )
+    kept = {setting: settings[setting] for setting in _TRANSFORMERS_SETTINGS if setting in settings}
+    kept.update({"additional_special_tokens": list(special)} if special else {})
+    return FolderSettings(name, **casing, added_tokens=_read_added(folder, decoder), special_tokens=special, kept=kept)
 
 
 def gives_token_types(folder: Path) -> bool:
@@ -179,14 +174,17 @@ def _read_added(folder: Path, decoder: Any) -> tuple[tuple[str, str], ...]:
 
 def _read_special(file: Path, content: Mapping[str, Any]) -> tuple[str, ...]:
     """The markers that are listed beside BERT's own."""
-    listed = content.get("additional_special_tokens") or content.get("extra_special_tokens") or ()
-    tokens = list(listed.values()) if isinstance(listed, Mapping) else listed
-    tokens = tokens if isinstance(tokens, (list, tuple)) else [None]  # a damaged file
-    names = [token.get("content") if isinstance(token, Mapping) else token for token in tokens]
-    markers = tuple(name for name in names if isinstance(name, str) and name)
-    if len(markers) < len(names):
+    listed = content.get("additional_special_tokens") or content.get("extra_special_tokens") or []
+    tokens = list(listed.values()) if isinstance(listed, dict) else listed
+    names = tuple(map(_name_of_token, tokens)) if isinstance(tokens, list) else (None,)
+    if not all(isinstance(name, str) and name for name in names):
         raise UserError(f"{file}: a special token has no content; {_REMEDY}")
-    return markers
+    return names
+
+
+def _name_of_token(token: Any) -> Any:
+    """A token in a settings file is its name, or an object that holds that."""
+    return token.get("content") if isinstance(token, dict) else token
 
 
 def _add_tokens(pipeline: tokenizers.Tokenizer, settings: FolderSettings, source: str) -> None:
@@ -219,7 +217,7 @@ class HuggingFaceTokenizer(Tokenizer):
     ):
         """
         Args:
-          settings: those of the folder; `other_settings` keeps its markers and what only transformers reads.
+          settings: those of the folder.
           has_separate_words: whether the ids of what stands between two spaces do not depend on the rest of the text;
             None: they do not if the steps are BERT's own, and no marker contains a space.
 
@@ -229,8 +227,7 @@ class HuggingFaceTokenizer(Tokenizer):
         pipeline.no_truncation()
         pipeline.no_padding()
         self._pipeline = pipeline
-        special = {"additional_special_tokens": list(settings.special_tokens)} if settings.special_tokens else {}
-        self.other_settings = {**dict(settings.transformers_only), **special}
+        self.other_settings = settings.kept
         self.inv_vocab = _pieces_by_id(pipeline.get_vocab(), source)
         self.vocab = ids_by_piece(self.inv_vocab)
         check_pieces(self.inv_vocab, source)
@@ -366,7 +363,7 @@ def _pieces_by_id(ids: Mapping[str, int], source: str) -> tuple[str, ...]:
             f"hardly more can be free; {_REMEDY}"
         )
     pieces = (by_id.get(number, "") for number in range(largest + 1))
-    return tuple("" if "\n" in piece or "\r" in piece else piece for piece in pieces)
+    return tuple("" if set("\n\r").intersection(piece) else piece for piece in pieces)
 
 
 def _check_unknown(model: Mapping[str, Any], source: str) -> None:
@@ -385,11 +382,12 @@ def _check_markers(pipeline: tokenizers.Tokenizer, source: str) -> None:
     cls, sep = map(pipeline.token_to_id, SPECIAL_TOKENS[2:4])
     one, two = pipeline.encode("a"), pipeline.encode("a", "a")
     first, second = [cls, *inside, sep], [*inside, sep]
-    if (one.ids, two.ids) != (first, first + second) or two.type_ids != [0] * len(first) + [1] * len(second):
+    segments = [0] * len(first) + [1] * len(second)
+    if (one.ids, two.ids, two.type_ids) != (first, first + second, segments):
         raise UserError(
             f"{source}: its post_processor makes {' '.join(two.tokens)} with ids {two.ids} and segments {two.type_ids} "
-            f"of two texts 'a', BERT's is [CLS] a [SEP] a [SEP] with ids {first + second} and segments 0 0 0 1 1; name "
-            "a model with that"
+            f"of two texts 'a', BERT's is [CLS] a [SEP] a [SEP] with ids {first + second} and segments {segments}; "
+            "name a model with that"
         )
 
 
@@ -419,11 +417,10 @@ def wordpiece_pipeline(
 
 
 def open_vocabulary(
-    pieces: Sequence[str], casing: Casing, settings: FolderSettings, folder: Path | None
+    vocab: Mapping[str, int], casing: Casing, settings: FolderSettings, source: str
 ) -> HuggingFaceTokenizer:
-    """What `transformers` makes of a vocab.txt. Raises: UserError if the folder adds tokens to it."""
-    pipeline = wordpiece_pipeline(ids_by_piece(pieces), casing, split_ideographs=settings.splits_ideographs)
-    source = str(folder or "vocab.txt")
+    """What `transformers` makes of a vocab.txt. Raises: UserError if the folder's `settings` add tokens to it."""
+    pipeline = wordpiece_pipeline(vocab, casing, split_ideographs=settings.splits_ideographs)
     _add_tokens(pipeline, settings, source)
     return HuggingFaceTokenizer(pipeline, source, settings=settings)
 

@@ -23,7 +23,6 @@ from bert_tf.text.vocabulary import (
     VOCABULARY,
     Tokenizer,
     check_casing,
-    check_is_wordpiece,
     guess_casing,
     has_word_starts,
     is_sentencepiece_model,
@@ -118,29 +117,25 @@ def open_vocab_file(path: Path, flags: CasingFlags, is_hugging_face: bool) -> tu
 
     Raises: UserError if it is damaged or not supported, or if the folder's files or `flags` contradict each other.
     """
-    folder = path.parent if path.name in (VOCABULARY, TOKENIZER) else None
-    settings = hugging_face.read_settings(folder) if folder else FolderSettings()
-    pipeline_file = folder / TOKENIZER if folder and (folder / TOKENIZER).is_file() else path
+    is_of_folder = path.name in (VOCABULARY, TOKENIZER)
+    settings = hugging_face.read_settings(path.parent) if is_of_folder else FolderSettings()
+    pipeline_file = path.with_name(TOKENIZER) if is_of_folder and path.with_name(TOKENIZER).is_file() else path
     if is_pipeline(pipeline_file):
         tokenizer = hugging_face.open_json(pipeline_file, settings)
-        if folder and (folder / VOCABULARY).is_file():
-            _check_same_ids(folder / VOCABULARY, tokenizer)
+        if is_of_folder and path.with_name(VOCABULARY).is_file():
+            _check_same_ids(path.with_name(VOCABULARY), tokenizer)
         flags.check(tokenizer.casing, pipeline_file)
         return tokenizer, ""
-    pieces: Sequence[str]
-    if is_sentencepiece_model(path):
-        pieces = open_model(path, Casing.from_flags(True)).inv_vocab
-    else:
-        pieces = load_pieces(path)
-        check_is_wordpiece(pieces, path)
+    vocabulary = open_tokenizer(path)
     casing, assumed = settings.casing, ""
     if not casing:
         accents = flags.strip_accents if settings.strip_accents is None else settings.strip_accents
-        casing, assumed = _assume_casing(path, pieces, flags._replace(strip_accents=accents))
+        casing, assumed = _assume_casing(path, vocabulary.inv_vocab, flags._replace(strip_accents=accents))
     flags.check(casing, path.with_name(SETTINGS))
-    if is_sentencepiece_model(path) or not (is_hugging_face or settings.needs_library):
-        return open_tokenizer(path, *casing), assumed
-    return hugging_face.open_vocabulary(pieces, casing, settings, folder), assumed
+    if not is_sentencepiece_model(path) and (is_hugging_face or settings.needs_library):
+        source = str(path.parent if is_of_folder else path)
+        return hugging_face.open_vocabulary(vocabulary.vocab, casing, settings, source), assumed
+    return open_tokenizer(path, *casing), assumed
 
 
 def _assume_casing(vocab_file: Path, pieces: Sequence[str], flags: CasingFlags) -> tuple[Casing, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import unicodedata
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.fields import first_repeated
 from bert_tf.base.files import check_file, read_text
 from bert_tf.text.basic_tokenizer import Casing, is_ideograph
 
@@ -106,7 +106,8 @@ class Tokenizer:
 
     def tokenize_lines(self, lines: bytes) -> TokenizedLines:
         """Tokenises lines of UTF-8, each ending with a line feed."""
-        raise NotImplementedError
+        text = lines.decode("utf-8", "surrogatepass")
+        return TokenizedLines.from_ids(list(map(self.tokenize_to_ids, text.split("\n")[:-1])))
 
     def encode_lines(self, lines: Sequence[str]) -> TokenizedLines:
         """Tokenises lines; a line feed within a line counts as a space."""
@@ -156,9 +157,8 @@ class UnknownTokens(NamedTuple):
 def has_word_starts(vocab: Collection[str]) -> bool:
     """Whether these are the tokens of a SentencePiece model."""
     num_starts = sum(len(token) > 1 and token.startswith(WORD_START) for token in vocab)
-    return num_starts > sum(
-        token.startswith(CONTINUATION) for token in vocab
-    )  # which may have ## of headings in Markdown
+    # A SentencePiece model may have ## of headings in Markdown.
+    return num_starts > sum(token.startswith(CONTINUATION) for token in vocab)
 
 
 def continues_word(vocab: Mapping[str, int], prefix: str) -> np.ndarray:
@@ -206,11 +206,8 @@ def load_pieces(path: str | Path) -> tuple[str, ...]:
 
 def check_pieces(pieces: Sequence[str], source: str) -> None:
     """Raises `UserError` if a token is repeated, or if one of `SPECIAL_TOKENS` is missing."""
-    for token, count in Counter(pieces).items():
-        if token and count > 1:
-            raise UserError(
-                f"{source} has {token!r} {count} times; a token may occur once: rename the others to [unusedN]"
-            )
+    if repeated := first_repeated(filter(None, pieces)):
+        raise UserError(f"{source} has {repeated!r} twice; a token may occur once: rename the other to [unusedN]")
     if missing := [token for token in SPECIAL_TOKENS if token not in pieces]:
         raise UserError(
             f"{source} ({len(pieces)} tokens) lacks {' '.join(missing)}; BERT needs {' '.join(SPECIAL_TOKENS)}, in a "
@@ -253,8 +250,10 @@ def _words(pieces: Iterable[str]) -> list[str]:
     return [piece for piece in pieces if piece and not piece.startswith("[")]
 
 
-def _share_changed(words: Sequence[str], casing: Casing) -> float:
-    return sum(casing.apply(word) != word for word in words) / max(len(words), 1)
+def _unreachable(words: Sequence[str], casing: Casing) -> list[str]:
+    """The words that never occur in text with this casing; none if they are few."""
+    changed = [word for word in words if casing.apply(word) != word]
+    return changed if len(changed) > _MAX_UNREACHABLE * len(words) else []
 
 
 def guess_casing(pieces: Iterable[str]) -> Casing:
@@ -263,19 +262,18 @@ def guess_casing(pieces: Iterable[str]) -> Casing:
     So Korean and Hindi keep their syllables and vowel signs, which taking accents away would break up.
     """
     words = _words(pieces)
-    lower_case = _share_changed(words, Casing(True, False)) <= _MAX_UNREACHABLE
-    return Casing(lower_case, lower_case and _share_changed(words, Casing(True, True)) <= _MAX_UNREACHABLE)
+    lower_case = not _unreachable(words, Casing(True, False))
+    return Casing(lower_case, lower_case and not _unreachable(words, Casing(True, True)))
 
 
 def check_casing(pieces: Iterable[str], casing: Casing, path: str | Path) -> None:
     """Raises `UserError` if too many pieces never occur in text with this `casing`, or if all its words with capital
     letters would be unknown."""
     words = _words(pieces)
-    changed = [word for word in words if casing.apply(word) != word]
-    if len(changed) > _MAX_UNREACHABLE * len(words):
+    if unreachable := _unreachable(words, casing):
         raise UserError(
-            f"{path} has {len(changed):,} pieces such as {changed[0]!r}, which text never has with {casing}; pass "
-            "--do_lower_case=0 for capital letters, --strip_accents=0 for accents, vowel signs and Hangul syllables"
+            f"{path} has {len(unreachable):,} pieces such as {unreachable[0]!r}, which text never has with {casing}; "
+            "pass --do_lower_case=0 for capitals, --strip_accents=0 for accents, vowel signs and Hangul syllables"
         )
     has_case = [word for word in words if word.upper() != word.lower()]
     if not casing.lower_case and 2 * len(has_case) > len(words) and all(word == word.lower() for word in has_case):

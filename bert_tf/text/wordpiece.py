@@ -15,7 +15,7 @@ The rules (Devlin et al. 2018, and the tokenizer published with it), in order:
 
 No step looks past a space, so the ids of each word between two spaces can be cached: text costs a split and a look-up
 per word, and only new words are computed. Lines of text are split and looked up by compiled code if there is any
-(`chunk_ids`), else with a Python dictionary. Character categories follow the Unicode version of the running Python.
+(`chunk_ids`). Character categories follow the Unicode version of the running Python.
 """
 
 from __future__ import annotations
@@ -49,8 +49,6 @@ MAX_WORD_CHARS = 200
 CACHE_WORDS = 1 << 18
 # Longer words hardly ever recur, and would leave the cache's size in bytes unbounded.
 CACHE_WORD_LENGTH = 64
-# Marks the end of a line among the ids.
-_LINE_END_ID = -1
 
 
 class WordCache(dict[Any, Any]):
@@ -92,8 +90,7 @@ class FullTokenizer(Tokenizer):
             if token.startswith(CONTINUATION)
         }
         self._longest, self._unknown = max(map(len, self.vocab)), (self.vocab[UNKNOWN_TOKEN],)
-        self._word_ids, self._chunk_ids = WordCache(self._compute_word_ids), WordCache(self._compute_chunk_ids)
-        self._chunk_spans = WordCache(self._compute_spans)
+        self._word_ids, self._chunk_spans = WordCache(self._compute_word_ids), WordCache(self._compute_spans)
 
     def continues_word(self) -> np.ndarray:
         return continues_word(self.vocab, CONTINUATION)
@@ -122,14 +119,7 @@ class FullTokenizer(Tokenizer):
         return tuple(spans)
 
     def tokenize_lines(self, lines: bytes) -> TokenizedLines:
-        if self._chunk_table:
-            return self._chunk_table.tokenize_lines(lines)
-        # Splitting at commas and quotation marks gives fewer different chunks, with the same ids; not so at full stops:
-        # `str.lower` looks past them to see whether a capital sigma ends a word.
-        chunks = lines.replace(b"\n", b" \n ").replace(b",", b" ,").replace(b'"', b' " ').split(b" ")
-        ids = np.fromiter(itertools.chain.from_iterable(map(self._chunk_ids.__getitem__, chunks)), np.int32)
-        ends = np.flatnonzero(ids == _LINE_END_ID)
-        return TokenizedLines(np.delete(ids, ends), np.diff(ends, prepend=-1) - 1)
+        return self._chunk_table.tokenize_lines(lines) if self._chunk_table else super().tokenize_lines(lines)
 
     @functools.cached_property
     def _chunk_table(self) -> ChunkTable | None:
@@ -142,8 +132,6 @@ class FullTokenizer(Tokenizer):
         return ChunkTable(code, self.vocab, self.casing, compute_ids=compute_ids, max_chunks=4 * CACHE_WORDS)
 
     def _compute_chunk_ids(self, chunk: bytes) -> tuple[int, ...]:
-        if chunk == b"\n":
-            return (_LINE_END_ID,)
         words = split_words(chunk.decode("utf-8", "surrogatepass"))
         # In scripts without spaces, such as Chinese, a whole sentence may be a single chunk.
         ids_of_word = self._compute_word_ids if len(words) == 1 else self._word_ids.__getitem__

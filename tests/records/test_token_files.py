@@ -203,8 +203,7 @@ def test_pairs_with_a_damaged_head_or_another_name(work):
     content = path.read_bytes()
     path.with_name("custom_training_0.tokens.old.pairs").write_bytes(content)
     path.write_bytes(content[:12] + b"\xff" * 4 + content[16:])
-    with pytest.raises(ValueError, match="not a complete pair file"):
-        PairFile(path)
+    refused("32.pairs ends before byte", PairFile, path)
     path.write_bytes(content)
     preparation.run(work, "status")
     preparation.run(work, "inspect")

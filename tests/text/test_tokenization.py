@@ -179,7 +179,7 @@ def test_the_cache_is_bounded_in_words_and_in_their_length(vocab_file, monkeypat
     [
         (b"", "lacks [PAD] [UNK] [CLS] [SEP] [MASK]"),
         ("\n".join(VOCABULARY[1:]).encode(), "lacks [PAD]"),
-        ("\n".join([*SPECIAL, "a", "b", "a"]).encode(), "has 'a' 2 times"),
+        ("\n".join([*SPECIAL, "a", "b", "a"]).encode(), "has 'a' twice"),
         ("\n".join([*SPECIAL, "é"]).encode("latin-1"), "not UTF-8"),
         ("\n".join(SPECIAL).encode("utf-16"), "is UTF-16, not UTF-8 text; convert it: iconv -f UTF-16"),
     ],
