@@ -54,8 +54,6 @@ class GlobalOrder:
         assert np.all(np.diff(self._begins)), "without instances a set cannot be opened"
         self.seed = seed
         self._epoch = -1
-        self._permutation = np.empty(0, np.uint32)
-        self._file_sizes = self._first_blocks = self._short_ends = self._missing = np.empty(0, np.int64)
 
     def ranges(self, start: int, count: int) -> list[RecordRange]:
         """The instances at positions [start, start + count), in order."""
@@ -89,7 +87,7 @@ class GlobalOrder:
             return
         self._file_sizes = self._copies[epoch % len(self._copies)]
         # The number of each shard's first block, then the number of blocks.
-        self._first_blocks = np.concatenate([[0], np.cumsum(-(-self._file_sizes // BLOCK_RECORDS))])
+        self._first_blocks = np.cumsum([0, *-(-self._file_sizes // BLOCK_RECORDS)])
         num_blocks = int(self._first_blocks[-1])
         self._permutation = np.empty(0, np.uint32)  # frees the memory before the next one is made
         self._permutation = _permutation(self.seed, epoch, num_blocks)
@@ -98,7 +96,7 @@ class GlobalOrder:
         block_lacks = np.zeros(num_blocks, np.uint8)
         block_lacks[self._first_blocks[1:][file_lacks > 0] - 1] = file_lacks[file_lacks > 0]
         short = np.flatnonzero(block_lacks[self._permutation])
-        self._missing = np.concatenate([[0], np.cumsum(block_lacks[self._permutation[short]], dtype=np.int64)])
+        self._missing = np.cumsum([0, *block_lacks[self._permutation[short]]], dtype=np.int64)
         self._short_ends = (short + 1) * BLOCK_RECORDS - self._missing[1:]
         self._epoch = epoch
 

@@ -80,8 +80,8 @@ class ChunkTable:
         self._word_bytes = np.frombuffer("".join(in_words).encode().ljust(256, b"\0"), np.uint8)
         self._unknown = vocab[UNKNOWN_TOKEN]
         self._chunks = _Table.empty(max_chunks // 2, max(_ENTRY_SIZE * max_chunks, _LONGEST_ENTRY))
-        pieces = {piece.encode(): token_id for piece, token_id in vocab.items()}
-        pieces = {piece: token_id for piece, token_id in pieces.items() if len(piece) <= _LONGEST_PIECE}
+        encoded = ((piece.encode(), token_id) for piece, token_id in vocab.items())
+        pieces = {piece: token_id for piece, token_id in encoded if len(piece) <= _LONGEST_PIECE}
         content, ids = np.frombuffer(b"".join(pieces), np.uint8), np.array(list(pieces.values()), np.int32)
         ends = np.cumsum(list(map(len, pieces)), dtype=np.int64)
         self._pieces = _Table.empty(len(pieces), 2 + 3 * len(pieces) + len(content) // 4)

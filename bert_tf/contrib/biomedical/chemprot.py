@@ -46,9 +46,9 @@ _PartFiles = dict[str, tuple[str, bytes]]  # kind of file -> its name, with the 
 
 
 class _Entity(NamedTuple):
-    kind: str
     start: int
     end: int
+    kind: str
 
 
 class _Article(NamedTuple):
@@ -79,8 +79,7 @@ class _Article(NamedTuple):
             names = [name for name, entity in self.entities.items() if start <= entity.start and entity.end <= end]
             by_kind = ([name for name in names if self.entities[name].kind == kind] for kind in _PAIR_KINDS)
             for chemical, gene in itertools.product(*by_kind):
-                pair = (self.entities[chemical], self.entities[gene])
-                first, second = sorted(pair, key=lambda entity: entity.start)
+                first, second = sorted((self.entities[chemical], self.entities[gene]))
                 marked, pair_end = f"@{first.kind}${self.text[first.end : second.start]}@{second.kind}$", second.end
                 if second.start <= first.end:
                     marked, pair_end = _OVERLAPPING, max(first.end, second.end)
@@ -108,7 +107,7 @@ class _Part:
         article, start, end = self.articles[number], int(first), int(last)
         if name in article.entities or not words or start < 0 or article.text[start:end] != words:
             raise ValueError
-        article.entities[name] = _Entity(_KINDS[kind], start, end)
+        article.entities[name] = _Entity(start, end, _KINDS[kind])
 
     def add_relation(self, columns: Sequence[str]) -> None:
         """In a gold standard, a line has the group and both arguments; in a file of relations, two columns between
@@ -116,11 +115,10 @@ class _Part:
         """
         number, group, *between, first, second = map(str.strip, columns)
         article = self.articles[number]
-        names = [argument.rpartition(":")[2] for argument in (first, second)]
-        chemical, gene = sorted(names, key=lambda name: article.entities[name].kind)
+        kinds = {article.entities[name].kind: name for name in (arg.rpartition(":")[2] for arg in (first, second))}
+        chemical, gene = (kinds[kind] for kind in _PAIR_KINDS)
         is_evaluated = between[:1] in ([], ["Y"])
-        is_pair = [article.entities[name].kind for name in (chemical, gene)] == _PAIR_KINDS
-        if not is_pair or len(between) not in (0, 2) or (is_evaluated and group not in _GROUPS):
+        if len(between) not in (0, 2) or (is_evaluated and group not in _GROUPS):
             raise ValueError
         if not is_evaluated:
             self.num_not_evaluated += 1

@@ -145,13 +145,17 @@ class _Prose:
         if FORMULA in text:
             text = ONLY_FORMULAS.sub(_CITED, text).replace(FORMULA, " ")
         if _CITED in text:
-            # Remove the space before citations, too: "found [1, 2]."
-            *before, last = _CITATIONS.sub(_CITED, text).split(_CITED)
-            text = "".join(map(str.rstrip, before)) + last
+            text = cut_out(_CITATIONS, text)
         if text:
             self.paragraphs.append(text.replace(_TERM, ": "))
         self.paragraphs += self._floats
         self._floats.clear()
+
+
+def cut_out(pattern: re.Pattern[str], text: str) -> str:
+    """The text without what the pattern matches, and without the space before that: "found [1, 2]." """
+    *before, last = pattern.split(text)
+    return "".join(map(str.rstrip, before)) + last
 
 
 def _captions_in(element: ElementTree.Element) -> list[str]:

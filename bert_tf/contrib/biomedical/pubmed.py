@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.contrib.biomedical.jats import FORMULA, ONLY_FORMULAS
+from bert_tf.contrib.biomedical.jats import FORMULA, ONLY_FORMULAS, cut_out
 from bert_tf.prepare.corpora.documents import (
     BadRecord,
     Batch,
@@ -134,8 +134,7 @@ def _articles(file: XmlFile, indices: set[int]) -> Iterator[bytes | BadRecord | 
 
 def _text(element: ElementTree.Element | None) -> str:
     """All text inside an element, without formulas and the brackets that hold nothing else."""
-    *before, last = ONLY_FORMULAS.split("" if element is None else _text_with_placeholders(element))
-    text = "".join(map(str.rstrip, before)) + last
+    text = cut_out(ONLY_FORMULAS, "" if element is None else _text_with_placeholders(element))
     return _ESCAPED_TAG.sub("", text.replace(FORMULA, ""))
 
 
