@@ -25,7 +25,7 @@ import numpy as np
 from bert_tf.base.errors import UserError
 from bert_tf.records.pairs import Pairs, assemble
 from bert_tf.records.schema import NUM_MARKERS
-from bert_tf.settings.declaration import check, same_setting
+from bert_tf.settings.declaration import same_setting
 from bert_tf.settings.preparation import PreparationOptions
 from bert_tf.settings.programs import MaskingOptions
 from bert_tf.text.vocabulary import CONTINUATION, SPECIAL_TOKENS, Tokenizer, continues_word
@@ -42,17 +42,11 @@ _NUMBER_BITS, _NUMBER_MASK = np.uint64(16), np.uint64((1 << 16) - 1)
 
 @dataclasses.dataclass(frozen=True)
 class MaskingRules:
-    """How many tokens are predicted, and whether whole words are masked together.
-
-    Raises: UserError for a value out of range.
-    """
+    """How many tokens are predicted, and whether whole words are masked together."""
 
     masked_lm_prob: float = same_setting(MaskingOptions, "masked_lm_prob")
     max_predictions_per_seq: int = same_setting(PreparationOptions, "max_predictions_per_seq")
     whole_word_masking: bool = same_setting(MaskingOptions, "whole_word_masking")
-
-    def __post_init__(self) -> None:
-        check(self)
 
 
 class VocabularyIds(NamedTuple):
@@ -201,8 +195,9 @@ class Masker:
             rows = rows[(remaining[rows] > 0) & (num_words[rows] > step)]
             if not len(rows):
                 break
-            size = sizes[rows, word_numbers[rows]]
-            is_chosen[rows, word_numbers[rows]] = fits = size <= remaining[rows]
+            word = rows, word_numbers[rows]
+            size = sizes[word]
+            is_chosen[word] = fits = size <= remaining[rows]
             remaining[rows] -= size * fits
 
         is_chosen_token = np.repeat(is_chosen[words], size_of_word)

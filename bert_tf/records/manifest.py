@@ -150,11 +150,8 @@ class Header:
         have been copied to another disk together with its inputs, which changes them.
         """
         before, after = self._facts(), current._facts()
-        differences = [
-            f"{name} is {before.get(name, 'missing')} there, {after.get(name, 'missing')} here"
-            for name in {**before, **after}
-            if before.get(name, "missing") != after.get(name, "missing")
-        ]
+        facts = ((name, before.get(name, "missing"), after.get(name, "missing")) for name in {**before, **after})
+        differences = [f"{name} is {old} there, {new} here" for name, old, new in facts if old != new]
         changed = (
             f"input {old.file} has changed since"
             for old, new in zip(self.inputs, current.inputs)

@@ -148,8 +148,10 @@ def test_a_folder_that_lacks_files_of_its_manifest_is_refused(tmp_path, data_for
 def test_records_that_do_not_fit_are_refused(dataset):
     refused("--max_seq_length=128.*--max_seq_length=16 fits", open_dataset, dataset, schema=RecordSchema(128, 3))
     refused("--max_predictions_per_seq=20.*=3 fits", open_dataset, dataset, schema=RecordSchema(16, 20))
-    arguments = str(dataset / "training"), "input_files", 16, MaskingRules(0.15, 3, True)
-    refused("--whole_word_masking=True: .* --input_files=.* masked when", open_instances, *arguments)
+    arguments = str(dataset / "training"), "input_files", 16
+    words = "=True: the records of --input_files=.* masked when .* token files"
+    refused(f"--whole_word_masking{words}", open_instances, *arguments, MaskingRules(0.15, 3, True))
+    refused(f"--no_next_sentence{words}", open_instances, *arguments, MaskingRules(0.15, 3), True)
     records = open_dataset(dataset)
     for num_rows, has_reserved_rows in ((VOCAB_SIZE, False), (VOCAB_SIZE + 8, False), (VOCAB_SIZE + 128, True)):
         warning = records.check_vocabulary(num_rows, has_reserved_rows=has_reserved_rows)

@@ -190,8 +190,7 @@ def test_masks_are_these_for_good(how, positions, input_ids):
     assert drawn.input_ids[0].tolist() == input_ids + [PAD] * 4
 
 
-def test_rules_and_vocabularies_that_make_no_sense_are_refused():
-    refused("masked_lm_prob=1.5: must", MaskingRules, 1.5, 20)
+def test_a_vocabulary_without_text_is_refused():
     special = {token: number for number, token in enumerate([*SPECIAL_TOKENS, "[unused7]"])}
     refused("special or unused", VocabularyIds.from_vocab, special)
     kept = VocabularyIds.from_vocab({token: number for number, token in enumerate([*SPECIAL_TOKENS, "[", "[x]"])})

@@ -328,12 +328,6 @@ def test_pairs_and_single_segments_lie_side_by_side(dataset):
     assert names == {".tokens", ".pairs", ".segments"}
 
 
-def test_records_are_refused(prepared):
-    (folder,) = prepared.glob("tfrecord/*/custom/training")
-    single = (str(folder), "input_files", 32, MaskingRules(0.15, 5), True)
-    refused("--no_next_sentence=True: the records of --input_files=.* token files", open_instances, *single)
-
-
 def test_preparation_makes_and_shows_them(work, capsys, monkeypatch):
     shutil.rmtree(work / "tfrecord")
     (folder,) = work.glob("tokens/*/custom/training")

@@ -83,10 +83,6 @@ def reference_pieces(word: str, vocab) -> list[str]:
     return pieces
 
 
-def reference_tokens(text: str, vocab, do_lower_case: bool) -> list[str]:
-    return [piece for word in reference_words(text, do_lower_case) for piece in reference_pieces(word, vocab)]
-
-
 def random_texts(count: int, seed: int = 0) -> list[str]:
     """Strings of words, punctuation, and characters that have a rule of their own."""
     rng = random.Random(seed)

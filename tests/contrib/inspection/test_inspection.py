@@ -102,21 +102,18 @@ def test_a_corpus_of_headings_is_named(prepared, tmp_path, capsys):
     assert any(re.match("sentences have 20 char.*, 100.0% without a stop: these are headings", what) for what in wrong)
 
 
-def test_a_broken_manifest_of_records_is_a_fault(prepared, tmp_path, capsys):
+def test_a_broken_manifest_of_records_or_vocabulary_is_a_fault(prepared, tmp_path, capsys):
     shutil.copytree(prepared, tmp_path / "work")
     (manifest,) = (tmp_path / "work").glob("tfrecord/*/custom/manifest.json")
     manifest.write_text("{}")
     output, wrong = inspect(capsys, tmp_path / "work")
     assert len(wrong) == 1 and str(manifest) in wrong[0] and "nothing looks wrong" not in output
+    shutil.copy(next(prepared.glob("tfrecord/*/custom/manifest.json")), manifest)
+    manifest.with_name("vocab.txt").write_text("[PAD]\n")
+    refused("--action verify --dataset custom --repair", run, tmp_path / "work", "inspect")
+    manifest.write_text("{}")
     shutil.rmtree(tmp_path / "work/sharded")
     refused(re.escape(str(manifest)), run, tmp_path / "work", "inspect")
-
-
-def test_damage_says_what_to_do(prepared, tmp_path):
-    shutil.copytree(prepared, tmp_path / "work")
-    (vocab,) = (tmp_path / "work").glob("tfrecord/*/custom/vocab.txt")
-    vocab.write_text("[PAD]\n")
-    refused("--action verify --dataset custom --repair", run, tmp_path / "work", "inspect")
 
 
 IDS = VocabularyIds.from_vocab({"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "a": 5})
