@@ -5,15 +5,16 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from bert_tf.batches.data_sets import open_instances
 from bert_tf.batches.instance_set import InstanceSet
-from bert_tf.batches.masking import MaskingRules
+from bert_tf.batches.masking import MaskingRules, VocabularyIds
 from bert_tf.ranks.workers import Workers
 from bert_tf.records import shard
 from bert_tf.records.manifest import FileEntry, Manifest, VocabEntry
@@ -25,6 +26,7 @@ from bert_tf.settings.programs import PretrainingOptions
 from bert_tf.settings.training import PretrainingConfig
 from bert_tf.tasks.job import Job, run_job
 from bert_tf.tasks.pretraining.task import PretrainingTask
+from bert_tf.text.vocabulary import SPECIAL_TOKENS, continues_word, ids_by_piece
 from tests.small_models import small_config
 
 SCHEMA = RecordSchema(16, 3)
@@ -32,6 +34,13 @@ SCHEMA = RecordSchema(16, 3)
 ROOMY = RecordSchema(40, 3)
 VOCAB_SIZE = 40
 TINY = small_config(VOCAB_SIZE, 16, layers=1)
+
+
+def vocabulary_ids(pieces: Sequence[str]) -> VocabularyIds:
+    """Those of a WordPiece vocabulary."""
+    vocab = ids_by_piece(pieces)
+    marks = {"markers": SPECIAL_TOKENS, "continues_word": lambda: continues_word(vocab, "##")}
+    return VocabularyIds.from_tokenizer(SimpleNamespace(vocab=vocab, **marks))
 
 
 def instances(count: int, seed: int = 0, schema: RecordSchema = SCHEMA) -> dict[str, np.ndarray]:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +27,7 @@ from bert_tf.records.schema import NUM_MARKERS
 from bert_tf.settings.declaration import same_setting
 from bert_tf.settings.preparation import PreparationOptions
 from bert_tf.settings.programs import MaskingOptions
-from bert_tf.text.vocabulary import CONTINUATION, SPECIAL_TOKENS, Tokenizer, continues_word
+from bert_tf.text.vocabulary import SPECIAL_TOKENS, Tokenizer
 
 _UNUSED_TOKEN = re.compile(r"\[unused\d+\]")
 # 32 random bits decide: below the first number the token becomes [MASK], else below the second it stays.
@@ -63,13 +62,8 @@ class VocabularyIds(NamedTuple):
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Tokenizer) -> VocabularyIds:
-        """Raises: UserError as `from_vocab` does."""
-        ids = cls.from_vocab(tokenizer.vocab, tokenizer.markers)
-        return ids._replace(continues_word=tokenizer.continues_word())
-
-    @classmethod
-    def from_vocab(cls, vocab: Mapping[str, int], markers: Collection[str] = SPECIAL_TOKENS) -> VocabularyIds:
-        """For WordPiece, where ## marks continuations. Raises: UserError if all tokens are special or unused."""
+        """Raises: UserError if all tokens are special or unused."""
+        vocab, markers = tokenizer.vocab, tokenizer.markers
         replacements = [
             token_id for token, token_id in vocab.items() if token not in markers and not _UNUSED_TOKEN.fullmatch(token)
         ]
@@ -79,8 +73,7 @@ class VocabularyIds(NamedTuple):
                 "some that occur in text: make the data with a vocabulary made from text"
             )
         pad, unknown, cls_id, sep, mask = (vocab[token] for token in SPECIAL_TOKENS)
-        replacement_ids, continues = np.array(replacements, np.int32), continues_word(vocab, CONTINUATION)
-        return cls(pad, unknown, cls_id, sep, mask, replacement_ids, continues)
+        return cls(pad, unknown, cls_id, sep, mask, np.array(replacements, np.int32), tokenizer.continues_word())
 
 
 class Masked(NamedTuple):

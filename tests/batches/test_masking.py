@@ -5,14 +5,15 @@ import random
 import numpy as np
 import pytest
 
-from bert_tf.batches.masking import Masker, MaskingRules, VocabularyIds
+from bert_tf.batches.masking import Masker, MaskingRules
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, continues_word, ids_by_piece
+from tests.pretraining_data import vocabulary_ids
 from tests.refusals import refused
 
 PAD, UNKNOWN, CLS, SEP, MASK = range(5)
 WORDS = [f"w{number}" for number in range(40)]
 VOCABULARY = [*SPECIAL_TOKENS, "[unused0]", *WORDS, *(f"##{word}" for word in WORDS)]
-IDS = VocabularyIds.from_vocab({token: number for number, token in enumerate(VOCABULARY)})
+IDS = vocabulary_ids(VOCABULARY)
 FIRST_WORD, FIRST_PIECE = VOCABULARY.index("w0"), VOCABULARY.index("##w0")
 ALL_RULES = [MaskingRules(0.15, 20), MaskingRules(0.15, 20, True), MaskingRules(0.3, 5, True)]
 named = pytest.mark.parametrize("rules", ALL_RULES, ids=["tokens", "words", "words, few"])
@@ -191,10 +192,8 @@ def test_masks_are_these_for_good(how, positions, input_ids):
 
 
 def test_a_vocabulary_without_text_is_refused():
-    special = {token: number for number, token in enumerate([*SPECIAL_TOKENS, "[unused7]"])}
-    refused("special or unused", VocabularyIds.from_vocab, special)
-    kept = VocabularyIds.from_vocab({token: number for number, token in enumerate([*SPECIAL_TOKENS, "[", "[x]"])})
-    assert kept.replacements.tolist() == [5, 6]
+    refused("special or unused", vocabulary_ids, [*SPECIAL_TOKENS, "[unused7]"])
+    assert vocabulary_ids([*SPECIAL_TOKENS, "[", "[x]"]).replacements.tolist() == [5, 6]
 
 
 def test_words_are_told_by_either_kind_of_mark():

@@ -13,7 +13,7 @@ import pytest
 
 from bert_tf.batches.batches import evaluation_batches
 from bert_tf.batches.data_sets import RecordSet
-from bert_tf.batches.masking import MaskingRules, VocabularyIds
+from bert_tf.batches.masking import MaskingRules
 from bert_tf.prepare.instances.instances import RecordSettings, TokenSettings, create_instances
 from bert_tf.records.pairs import PairSettings
 from bert_tf.records.schema import RecordSchema
@@ -22,11 +22,12 @@ from bert_tf.settings.training import BatchSplit
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from tests.preparation import tokenized
+from tests.pretraining_data import vocabulary_ids
 
 WORDS = 40
 VOCABULARY = [*SPECIAL_TOKENS, *(f"w{number}" for number in range(WORDS)), *(f"##w{number}" for number in range(WORDS))]
 VOCAB = {token: number for number, token in enumerate(VOCABULARY)}
-IDS = VocabularyIds.from_vocab(VOCAB)
+IDS = vocabulary_ids(VOCABULARY)
 NUM_PASSES = 10
 RULES = {"tokens": {}, "words": {"whole_word_masking": True}}
 FIGURES = {  # by the rules

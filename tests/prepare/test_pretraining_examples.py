@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from bert_tf.batches.masking import MaskingRules, VocabularyIds
+from bert_tf.batches.masking import MaskingRules
 from bert_tf.prepare.instances import instances
 from bert_tf.prepare.instances.instances import (
     RecordSettings,
@@ -24,13 +24,14 @@ from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.tokenizer import open_tokenizer
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from tests.preparation import numbered_documents, tokenized
+from tests.pretraining_data import vocabulary_ids
 from tests.refusals import refused
 
 WORDS = [f"{letter}{number}" for number in range(10) for letter in "abcdefghij"]
 VOCABULARY = [*SPECIAL_TOKENS, "[unused0]", "[unused1]", *WORDS, "[", "]", "."]
 PAD, UNKNOWN, CLS, SEP, MASK = range(5)
 FIRST_WORD = VOCABULARY.index("a0")
-IDS = VocabularyIds.from_vocab({token: number for number, token in enumerate(VOCABULARY)})
+IDS = vocabulary_ids(VOCABULARY)
 
 
 def settings(vocab_file="vocab.txt", **changes) -> RecordSettings:

@@ -7,12 +7,12 @@ import shutil
 import numpy as np
 import pytest
 
-from bert_tf.batches.masking import VocabularyIds
 from bert_tf.contrib.inspection import inspection
 from bert_tf.contrib.inspection.inspection import judge, measure, read_sample
 from bert_tf.records.manifest import FileEntry
+from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from tests.preparation import documents, run, shard
-from tests.pretraining_data import write_records
+from tests.pretraining_data import vocabulary_ids, write_records
 from tests.refusals import refused
 
 SHARDS = ("--n_training_shards", 3, "--n_test_shards", 2)
@@ -116,7 +116,7 @@ def test_a_broken_manifest_of_records_or_vocabulary_is_a_fault(prepared, tmp_pat
     refused(re.escape(str(manifest)), run, tmp_path / "work", "inspect")
 
 
-IDS = VocabularyIds.from_vocab({"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "a": 5})
+IDS = vocabulary_ids([*SPECIAL_TOKENS, "a"])
 
 
 def instances(count=400, masked=0.8, kept=0.1, random_next=0.5, unknown=0, padding=0):
