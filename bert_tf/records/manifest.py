@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,7 @@ class FileEntry:
         """Raises: ValueError if a field is missing or of a wrong type."""
         fields = checked_fields(content, {"file": str, "bytes": int})
         fields |= checked_fields({"sha256": "", **content}, {"sha256": str})
-        _require_numbers(fields, "bytes")
+        _require_numbers(fields, ["bytes"])
         details = {name: value for name, value in content.items() if name not in fields}
         return cls(fields["file"], fields["bytes"], fields["sha256"], details)
 
@@ -204,20 +204,17 @@ class Manifest(Header):
             raise ValueError("names no vocab")
         if self.stage in _REQUIRED and not (self.shards.get("training") and "test" in self.shards):
             raise ValueError("names no files for training")
-        total_names, file_names = _REQUIRED.get(self.stage, ("", ""))
-        _require_numbers({**self.arguments, **self.counts}, total_names)
+        total_names, file_names = (names.split() for names in _REQUIRED.get(self.stage, ("", "")))
+        _require_numbers({**self.arguments, **self.counts}, {*total_names, *self.counts})
         for entry in self.entries:
             checked_fields({"counts": {}, **entry.details}, {"counts": dict})
             _require_numbers(entry.counts, file_names)
 
 
-def _require_numbers(content: Mapping[str, Any], names: str) -> None:
-    """Raises: ValueError if a value is missing or no number in [0, 2^64).
-
-    Those of the `names`, with spaces between them, must be there; those called num_... must be whole.
-    """
+def _require_numbers(content: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Raises: ValueError if one of the `names` is missing or no number in [0, 2^64), or a num_... no integer."""
     counts = {name for name in content if name.startswith("num_")}
-    for name in sorted({*names.split(), *counts}):
+    for name in sorted({*names, *counts}):
         value = content.get(name)
         if not isinstance(value, int if name in counts else (int, float)) or not 0 <= value < _LIMIT:
             raise ValueError(f"names no {name}, or not as a number")
