@@ -9,12 +9,12 @@ File names below the working directory are part of the interface, because users 
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Callable, NamedTuple
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_folder
+from bert_tf.base.progress import print_beside_bars
 from bert_tf.prepare.corpora import formatting, registry, sample
 from bert_tf.prepare.fetching import download
 from bert_tf.prepare.instances import creating, vocabulary
@@ -126,7 +126,7 @@ def run_sharding(options: PreparationOptions, layout: Layout) -> None:
         training = [stage.folder / name for name in stage.finished if name.startswith("training/")]
         without_ends = [*sharding.long_sentence_warnings(sharding.sample_sentences(training))]
         for warning in without_ends or sharding.single_sentence_warnings(counts):
-            print(f"warning: {warning}", file=sys.stderr, flush=True)
+            print_beside_bars(f"warning: {warning}")
 
 
 def run_create_vocab(options: PreparationOptions, layout: Layout) -> None:
@@ -150,27 +150,25 @@ def run_create_vocab(options: PreparationOptions, layout: Layout) -> None:
     run_stage(stage, "vocabulary", output, lambda _: vocabulary.create_vocab(output, paths, vocab_size, casing))
 
 
-class _Declaration(NamedTuple):
-    """A stage: what runs it, and patterns of the folders with its manifests, relative to the working directory."""
-
-    run: Callable[[PreparationOptions, Layout], None]
-    folders: tuple[str, ...]
-    is_per_corpus: bool = False  # False: it runs once for a dataset, which may consist of several corpora
-
-
-_DECLARATIONS = {
-    "download": _Declaration(run_download, ("download/*", "download/glue/*", "download/pubmed/*"), is_per_corpus=True),
-    "text_formatting": _Declaration(
-        run_text_formatting,
-        ("formatted_one_article_per_line", "biobert/*"),  # biobert/: ChemProt's tables, or BC5CDR's download
-        is_per_corpus=True,
-    ),
-    "sharding": _Declaration(run_sharding, ("sharded/*",)),
-    "create_vocab": _Declaration(run_create_vocab, ("vocab/*",)),
-    "create_token_files": _Declaration(creating.create_token_files, ("tokens/*/*",)),
-    "create_tfrecord_files": _Declaration(creating.create_tfrecord_files, ("tfrecord/*/*",)),
+STAGES: dict[str, Callable[[PreparationOptions, Layout], None]] = {
+    "download": run_download,
+    "text_formatting": run_text_formatting,
+    "sharding": run_sharding,
+    "create_vocab": run_create_vocab,
+    "create_token_files": creating.create_token_files,
+    "create_tfrecord_files": creating.create_tfrecord_files,
 }
-STAGES = {name: stage.run for name, stage in _DECLARATIONS.items()}
+# Patterns of the folders with a stage's manifests, relative to the working directory.
+_FOLDERS = {
+    "download": ("download/*", "download/glue/*", "download/pubmed/*", "biobert/BC5CDR"),
+    "text_formatting": ("formatted_one_article_per_line", "biobert/ChemProt"),
+    "sharding": ("sharded/*",),
+    "create_vocab": ("vocab/*",),
+    "create_token_files": ("tokens/*/*",),
+    "create_tfrecord_files": ("tfrecord/*/*",),
+}
+# Stages that run for each corpus; the others run once for a dataset, which may consist of several corpora.
+_PER_CORPUS = ("download", "text_formatting")
 # Actions on token files: one adds pairs to them, the other makes from them what create_tfrecord_files makes from text.
 FROM_TOKEN_FILES = {"create_pairs": creating.create_pairs, "export_tfrecord": creating.export_tfrecord}
 
@@ -178,16 +176,15 @@ FROM_TOKEN_FILES = {"create_pairs": creating.create_pairs, "export_tfrecord": cr
 def find_prepared(layout: Layout, dataset: str = "") -> list[PreparedStage]:
     """What the stages have made of a dataset and its corpora (default: of all datasets), in the order of the stages."""
     parts = registry.find_corpora(dataset)
-    begun = [
-        prepared
-        for name, stage in _DECLARATIONS.items()
-        for folder in stage.folders
+    begun = (
+        read_stage(path, stage)
+        for stage, folders in _FOLDERS.items()
+        for folder in folders
         for path in manifests_in(layout.root, folder)
-        if (prepared := read_stage(path, name))
+    )
+    return [
+        prepared
+        for prepared in begun
+        if prepared
+        and (dataset in ("", prepared.dataset) or (prepared.stage in _PER_CORPUS and prepared.dataset in parts))
     ]
-
-    def is_chosen(prepared: PreparedStage) -> bool:
-        is_per_corpus = _DECLARATIONS[prepared.stage].is_per_corpus
-        return dataset in ("", prepared.dataset) or (is_per_corpus and prepared.dataset in parts)
-
-    return sorted(filter(is_chosen, begun), key=lambda prepared: [*STAGES].index(prepared.stage))

@@ -20,7 +20,7 @@ import unicodedata
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Callable, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import CHECKOUT, TEMPORARY_SUFFIX, atomic_file, naming_unreadable, read_bytes, sha256_of_file
@@ -42,13 +42,12 @@ def _line(entry: Mapping[str, Any]) -> bytes:
     return b"%08x %s\n" % (zlib.crc32(content), content)
 
 
-def _entry(line: bytes) -> dict[str, Any]:
+def _entry(line: bytes) -> Any:
     """What `_line` wrote. Raises: ValueError if it is not as it was written."""
     checksum, _, content = line.partition(b" ")
     if checksum != b"%08x" % zlib.crc32(content):
         raise ValueError("a line does not match its checksum")
-    entry: dict[str, Any] = json.loads(content)
-    return entry
+    return json.loads(content)
 
 
 @contextlib.contextmanager
@@ -171,8 +170,7 @@ class Stage:
         is_fetched: bool = False,
         grows: bool = False,
     ):
-        self.manifest_path = manifest_path
-        self.folder = manifest_path.parent
+        self.manifest_path, self.folder = manifest_path, manifest_path.parent
         self.finished: dict[str, FileEntry] = {}
         self.checkpoint: dict[str, Any] | None = None
         self.is_done = False
@@ -181,13 +179,10 @@ class Stage:
         # The prefix of its files' names in a shared folder.
         self._shared_prefix = manifest_path.name.removesuffix(MANIFEST_NAME)
         self._journal_path = journal_path(manifest_path)
-        self._lock_path = _beside(manifest_path, ".lock")
         self._header = Header(
             stage, dataset, FORMAT_VERSION, arguments=dict(arguments), inputs=tuple(inputs), vocab=vocab
         )
         self._is_fetched, self._grows = is_fetched, grows
-        self._exit_stack = contextlib.ExitStack()
-        self._journal: IO[bytes] | None = None
 
     def __enter__(self) -> Stage:
         with contextlib.ExitStack() as stack:
@@ -195,26 +190,25 @@ class Stage:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._refuse_foreign_files()
             self._lock(stack)
-            manifest = read_manifest(self.manifest_path)
-            if manifest is not None:
-                self.earlier_entries = {entry.file: entry for entry in manifest.entries}
+            if manifest := read_manifest(self.manifest_path):
                 self._require_same(self.manifest_path, manifest, None)
+                self.earlier_entries = {entry.file: entry for entry in manifest.entries}
                 self.finished.update(self.earlier_entries)
             self._read_journal()
-            missing = [name for name, entry in self.finished.items() if not entry.is_in(self.folder)]
-            for name in missing:
+            lost = [name for name, entry in self.finished.items() if not entry.is_in(self.folder)]
+            for name in lost:
                 del self.finished[name]
-            to_remake = [*missing, *sorted(self.damaged_files)]
-            self.is_done = manifest is not None and not to_remake and not self._grows
-            if manifest is not None and to_remake:
+            to_remake = [*lost, *sorted(self.damaged_files)]
+            if manifest and to_remake:
                 files = f"{len(to_remake)} lost or damaged files"
                 print(f"making {files} again below {self.folder}: {to_remake[0]} ...", flush=True)
             self._remove_temporary_files()
+            self.is_done = bool(manifest) and not to_remake and not self._grows
             if self.is_done:
                 # A run that was killed right after writing the manifest leaves its journal.
                 self.remove_journal()
             else:
-                self._open_journal(stack)
+                self._begin_journal()
             self._exit_stack = stack.pop_all()
         return self
 
@@ -226,11 +220,11 @@ class Stage:
     def add(self, entry: FileEntry) -> None:
         """Notes a finished file in the journal."""
         self.finished[entry.file] = entry
-        self._write_journal({"finished": entry.to_json()})
+        self._note(finished=entry.to_json())
 
     def add_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
         """Notes the position in a single long file; after a kill it is the next run's `checkpoint`."""
-        self._write_journal({"checkpoint": checkpoint})
+        self._note(checkpoint=checkpoint)
 
     def complete(self, counts: dict[str, Any], shards: dict[str, list[FileEntry]]) -> None:
         """Writes the manifest, which marks the stage as done.
@@ -268,7 +262,7 @@ class Stage:
 
     def _lock(self, stack: contextlib.ExitStack) -> None:
         try:
-            stack.enter_context(FileLock(self._lock_path))
+            stack.enter_context(FileLock(_beside(self.manifest_path, ".lock")))
         except LockedError as error:
             raise UserError(
                 f"another run of {self._header.stage} for {self._header.dataset} is at work "
@@ -302,20 +296,20 @@ class Stage:
         self.finished.update(journal.finished)
         self.damaged_files, self.checkpoint = journal.damaged_files, journal.checkpoint
 
-    def _open_journal(self, stack: contextlib.ExitStack) -> None:
+    def _begin_journal(self) -> None:
         # Rewritten as a whole: appending to a last line that was cut short would damage the journal.
         steps: list[dict[str, Any]] = [{"damaged": name} for name in sorted(self.damaged_files)]
         steps += ({"finished": entry.to_json()} for entry in self.finished.values())
         if self.checkpoint is not None:
             steps.append({"checkpoint": self.checkpoint})
         _begin_journal(self.manifest_path, self._header, steps)
-        self._journal = stack.enter_context(open(self._journal_path, "ab"))  # noqa: SIM115
 
-    def _write_journal(self, entry: Mapping[str, Any]) -> None:
-        assert self._journal is not None
-        self._journal.write(_line({**entry, "time": time.time()}))
-        self._journal.flush()
-        os.fsync(self._journal.fileno())
+    def _note(self, **step: Any) -> None:
+        """Appends a step to the journal; when this returns, it is on the disk."""
+        with open(self._journal_path, "ab") as journal:
+            journal.write(_line({**step, "time": time.time()}))
+            journal.flush()
+            os.fsync(journal.fileno())
 
     def _remove_temporary_files(self) -> None:
         # Only this stage's files: another stage may run in the same folder, or a training may draw pairs in it.
@@ -399,21 +393,20 @@ class PreparedStage(NamedTuple):
 
 
 def read_stage(manifest_path: Path, stage: str) -> PreparedStage | None:
-    """What the stage with this manifest has left, or None if it has not begun; `stage`: its name, if no download."""
+    """What the `stage` with this manifest has left, or None if it has not begun."""
     is_running = is_locked(_beside(manifest_path, ".lock"))
     try:
-        manifest = read_manifest(manifest_path)
-        if manifest and manifest.stage != "download":
-            manifest = read_manifest(manifest_path, stage)
+        manifest = read_manifest(manifest_path, stage)
         journal = read_journal(journal_path(manifest_path))
     except UserError as error:
         dataset, is_in_name, _ = manifest_path.name.partition("_one_")
         name = dataset if is_in_name else manifest_path.parent.name
-        header = Header(stage, name, FORMAT_VERSION, arguments={}, inputs=(), vocab=None)
-        return PreparedStage(manifest_path, header, None, None, is_running, str(error))
-    if journal and (journal.steps or not manifest):
-        return PreparedStage(manifest_path, journal.header, manifest, journal, is_running, None)
-    return PreparedStage(manifest_path, manifest, manifest, None, is_running, None) if manifest else None
+        unknown = Header(stage, name, FORMAT_VERSION, arguments={}, inputs=(), vocab=None)
+        return PreparedStage(manifest_path, unknown, None, None, is_running, str(error))
+    if manifest and journal and not journal.steps:
+        journal = None  # of a run that was killed before it had made anything again
+    header = journal.header if journal else manifest
+    return PreparedStage(manifest_path, header, manifest, journal, is_running, None) if header else None
 
 
 def manifests_in(root: Path, pattern: str) -> list[Path]:
