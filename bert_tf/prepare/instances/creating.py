@@ -113,18 +113,6 @@ def _sharded_text(options: PreparationOptions, layout: Layout) -> _Source:
     return _Source(folder, manifest, inputs)
 
 
-class _OutputKind(NamedTuple):
-    """What a stage makes of each shard."""
-
-    stage: str
-    label: str
-    suffix: str
-
-
-_TOKEN_FILES = _OutputKind("create_token_files", "token files", TOKENS_SUFFIX)
-_RECORDS = _OutputKind("create_tfrecord_files", "records", ".tfrecord")
-
-
 class _Vocabulary(NamedTuple):
     file: Path
     entry: VocabEntry
@@ -135,41 +123,40 @@ class _Vocabulary(NamedTuple):
         return TokenSettings(str(folder / vocabulary.copy_name(self.file)), self.casing)
 
 
+class _Stage(NamedTuple):
+    """A stage that makes a file of each shard, by ``make(source, output, shard)``; `folder` has the dataset's name."""
+
+    name: str
+    label: str
+    suffix: str
+    folder: Path
+    arguments: dict[str, Any]
+    make: Callable[..., FileEntry]
+
+
 def _make_file(task: tuple[Path, Path, Shard], make: Callable[..., FileEntry]) -> FileEntry:
     return make(*task)
 
 
-def _make_from_shards(
-    source: _Source,
-    stage: Stage,
-    kind: _OutputKind,
-    vocab: _Vocabulary,
-    make: Callable[..., FileEntry],
-    workers: TaskPool,
-) -> None:
-    """Makes a file from each file of `source`, by ``make(source, output, shard)``."""
-    tasks: dict[str, dict[str, tuple[Path, Path, Shard]]] = {}
+def _make_from_shards(source: _Source, made: _Stage, vocab: _Vocabulary, workers: TaskPool) -> None:
+    """Makes a file from each file of `source`."""
+    tasks: dict[str, tuple[Path, Path, Shard]] = {}
     for split, entries in source.manifest.shards.items():
-        tasks[split] = {}
         for number, entry in enumerate(entries):
-            name = Path(entry.file).with_suffix(kind.suffix).as_posix()
-            shard = Shard(SPLITS.index(split), number)
-            tasks[split][name] = source.folder / entry.file, stage.folder / name, shard
+            name = Path(entry.file).with_suffix(made.suffix).as_posix()
+            tasks[name] = source.folder / entry.file, made.folder / name, Shard(SPLITS.index(split), number)
 
     def make_all(stage: Stage) -> StageResult:
         vocabulary.copy_vocab(vocab.file, stage.folder)
-        shards = make_files(stage, workers, functools.partial(_make_file, make=make), tasks, kind.label)
+        shards = make_files(stage, workers, functools.partial(_make_file, make=made.make), tasks, made.label)
         return total_counts(shards), shards
 
-    if counts := run_stage(stage, kind.label, stage.folder, make_all):
+    folder = made.folder
+    stage = Stage(made.name, folder.name, folder / MANIFEST_NAME, made.arguments, source.inputs, vocab=vocab.entry)
+    if counts := run_stage(stage, made.label, folder, make_all):
         unknown = UnknownTokens(counts["num_unknown_tokens"], counts["num_tokens"], vocab.casing)
         if unknown.are_many:
-            print(unknown.describe(stage.folder.name), flush=True)
-
-
-def _stage(kind: _OutputKind, folder: Path, arguments: dict[str, Any], source: _Source, vocab: _Vocabulary) -> Stage:
-    """A stage that writes into `folder`, which is named after the dataset."""
-    return Stage(kind.stage, folder.name, folder / MANIFEST_NAME, arguments, source.inputs, vocab=vocab.entry)
+            print(unknown.describe(folder.name), flush=True)
 
 
 def _check_vocab(vocab_file: Path, options: PreparationOptions) -> _Vocabulary:
@@ -198,9 +185,10 @@ def create_token_files(options: PreparationOptions, layout: Layout) -> None:
     vocab = _check_vocab(find_vocab_file(options, layout), options)
     arguments = {**vocab.casing.flags(), **{name: source.manifest.arguments[name] for name in _SHARDING_ARGUMENTS}}
     name = f"{_casing_in_names(vocab.casing)}_{_parameters_of_shards(source.manifest)}"
-    stage = _stage(_TOKEN_FILES, layout.tokens / name / options.dataset, arguments, source, vocab)
-    make = functools.partial(make_token_file, settings=vocab.settings_in_folder(stage.folder))
-    _make_from_shards(source, stage, _TOKEN_FILES, vocab, make, make_task_pool(options, layout))
+    folder = layout.tokens / name / options.dataset
+    make = functools.partial(make_token_file, settings=vocab.settings_in_folder(folder))
+    stage = _Stage("create_token_files", "token files", TOKENS_SUFFIX, folder, arguments, make)
+    _make_from_shards(source, stage, vocab, make_task_pool(options, layout))
 
 
 def _token_files(options: PreparationOptions, layout: Layout) -> _Source:
@@ -277,6 +265,6 @@ def _create_records(options: PreparationOptions, layout: Layout, source: _Source
         **vocab.casing.flags(),
     }
     folder = layout.tfrecord / _tfrecord_folder(vocab.casing, pairs, rules, source.manifest) / options.dataset
-    stage = _stage(_RECORDS, folder, arguments, source, vocab)
     make = functools.partial(make_shard, settings=RecordSettings(vocab.settings_in_folder(folder), pairs, rules))
-    _make_from_shards(source, stage, _RECORDS, vocab, make, make_task_pool(options, layout))
+    stage = _Stage("create_tfrecord_files", "records", ".tfrecord", folder, arguments, make)
+    _make_from_shards(source, stage, vocab, make_task_pool(options, layout))

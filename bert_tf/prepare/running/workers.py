@@ -8,7 +8,6 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import contextlib
-import itertools
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -22,6 +21,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.progress import Progress
 from bert_tf.prepare.running.stage import Stage
 from bert_tf.records.manifest import FileEntry
+from bert_tf.records.token_file import SPLITS
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -86,29 +86,23 @@ class TaskPool:
 
 
 def make_files(
-    stage: Stage,
-    workers: TaskPool,
-    make: Callable[[Item], FileEntry],
-    tasks: Mapping[str, Mapping[str, Item]],
-    description: str,
+    stage: Stage, workers: TaskPool, make: Callable[[Item], FileEntry], tasks: Mapping[str, Item], description: str
 ) -> dict[str, list[FileEntry]]:
     """Has workers make the files that are not finished, each by ``make(task)``, and notes them as finished.
 
     Args:
-      tasks: split -> name of a file below the stage's folder -> what it is made from.
+      tasks: name of a file below the stage's folder, such as "training/a.txt" -> what it is made from.
     Returns: the entries of all files, also those finished before, by split.
     """
-    by_name = itertools.chain.from_iterable(files.items() for files in tasks.values())
-    unfinished = [task for name, task in by_name if name not in stage.finished]
-    num_files = sum(map(len, tasks.values()))
-    for split in tasks:
+    unfinished = [task for name, task in tasks.items() if name not in stage.finished]
+    for split in SPLITS:
         (stage.folder / split).mkdir(exist_ok=True)
-    initial = num_files - len(unfinished)
-    with Progress(total=num_files, initial=initial, unit="shards", description=description) as bar:
+    initial = len(tasks) - len(unfinished)
+    with Progress(total=len(tasks), initial=initial, unit="shards", description=description) as bar:
         for entry in workers.map_in_order(make, unfinished):
             stage.add(entry)
             bar.update(1)
-    return {split: [stage.finished[name] for name in names] for split, names in tasks.items()}
+    return {split: [stage.finished[name] for name in tasks if name.startswith(f"{split}/")] for split in SPLITS}
 
 
 class ProcessPool(TaskPool):

@@ -137,8 +137,7 @@ def _changed_error(path: Path) -> UserError:
 
 def _write_shard(task: ShardTask, *, segmentation_method: str) -> FileEntry:
     split = sentences.get_splitter(segmentation_method)
-    digest = hashlib.sha256()
-    num_sentences = num_bytes = 0
+    digest, num_sentences = hashlib.sha256(), 0
     ends = np.cumsum(task.lengths, dtype=np.int64)
     order = np.random.default_rng(task.seed).permutation(len(ends))
     with open(task.documents_path, "rb") as documents, atomic_file(task.output) as file:
@@ -151,8 +150,8 @@ def _write_shard(task: ShardTask, *, segmentation_method: str) -> FileEntry:
             block = "\n".join([*lines, "", ""]).encode()
             file.write(block)
             digest.update(block)
-            num_bytes += len(block)
             num_sentences += len(lines)
+        num_bytes = file.tell()
     counts = {"num_documents": len(ends), "num_sentences": num_sentences}
     return FileEntry("/".join(task.output.parts[-2:]), num_bytes, digest.hexdigest(), counts)
 
@@ -179,16 +178,16 @@ def shard_corpus(
     numbered = [(split, number) for split in SPLITS for number in range(num_shards[split])]
     ordered = lengths[np.argsort(assignment, kind="stable")]
     ends = np.cumsum(np.bincount(assignment, minlength=len(numbered)))
-    tasks: dict[str, dict[str, ShardTask]] = {split: {} for split in SPLITS}
-    unfinished: dict[int, Path] = {}
     temporary_suffix = f"{uuid.uuid4().hex}{TEMPORARY_SUFFIX}"
-    for shard, ((split, number), shard_lengths) in enumerate(zip(numbered, np.split(ordered, ends[:-1]))):
+    tasks: dict[str, ShardTask] = {}
+    for (split, number), shard_lengths in zip(numbered, np.split(ordered, ends[:-1])):
         name = f"{dataset}_{split}_{number}.txt"
         documents_path, output = stage.folder / f"{name}.{temporary_suffix}", f"{split}/{name}"
         seed = (settings.random_seed, SPLITS.index(split), number)
-        tasks[split][output] = ShardTask(documents_path, stage.folder / output, shard_lengths, seed)
-        if output not in stage.finished:
-            unfinished[shard] = documents_path
+        tasks[output] = ShardTask(documents_path, stage.folder / output, shard_lengths, seed)
+    unfinished = {
+        shard: task.documents_path for shard, (output, task) in enumerate(tasks.items()) if output not in stage.finished
+    }
     gather(paths, lengths, assignment, unfinished)
     write = functools.partial(_write_shard, segmentation_method=settings.segmentation_method)
     shards = make_files(stage, workers, write, tasks, f"sharding {dataset}")
