@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 # For text in which white space is single spaces. Patterns that begin with a fixed character are several
 # times faster than others, so the first ones tell whether the last is worth applying.
@@ -12,32 +11,16 @@ _COMMAS = ",;:，、；：،؛"
 _EMPTY = rf"(?!\.\.\.[)\]]|[–-]\)-)[ {_COMMAS}.–-]*[)\]）]"
 _EMPTY_PARENTHESES_INSIDE = tuple(re.compile(opening + _EMPTY) for opening in (r"\(", r"\[", "（"))
 _EMPTY_PARENTHESES = re.compile(rf" ?[(\[（]{_EMPTY}")
-
-
-class _Parentheses(NamedTuple):
-    """A kind of parentheses, and the commas that a removed piece leaves inside them."""
-
-    opening: str
-    closing: str
-    leading_commas: re.Pattern[str]
-    space_or_comma_before_closing: re.Pattern[str]
-    trailing_commas: re.Pattern[str]
-
-    @classmethod
-    def make(cls, opening: str, closing: str) -> _Parentheses:
-        first, last = map(re.escape, (opening, closing))
-        leading = re.compile(rf"{first} ?(?:[{_COMMAS}] ?)+")
-        before = re.compile(rf"{last}(?<=[{_COMMAS} ]{last})")
-        return cls(opening, closing, leading, before, re.compile(rf"(?<![{_COMMAS} ])[{_COMMAS} ]+{last}"))
-
-    def tidy(self, paragraph: str) -> str:
-        paragraph = self.leading_commas.sub(self.opening, paragraph)
-        if self.space_or_comma_before_closing.search(paragraph):
-            paragraph = self.trailing_commas.sub(self.closing, paragraph)
-        return paragraph.replace(f"{self.opening} ", self.opening)
-
-
-_PARENTHESES, _WIDE_PARENTHESES = _Parentheses.make("(", ")"), _Parentheses.make("（", "）")
+# By the opening bracket: the commas that a removed piece has left behind it, and whether and where some are left
+# before the closing one.
+_COMMAS_INSIDE = {
+    opening: (
+        re.compile(rf"{re.escape(opening)} ?(?:[{_COMMAS}] ?)+"),
+        re.compile(rf"{re.escape(closing)}(?<=[{_COMMAS} ]{re.escape(closing)})"),
+        re.compile(rf"(?<![{_COMMAS} ])[{_COMMAS} ]+(?={re.escape(closing)})"),
+    )
+    for opening, closing in ("()", "（）")
+}
 _REPEATED_COMMAS = re.compile(r",(?: ?,)+")
 _SPACE_BEFORE_STOP = re.compile(r" ([,.;:!?)])(?=[ )\"'”]|$)")
 
@@ -47,7 +30,11 @@ def tidy(paragraph: str) -> str:
     paragraph = " ".join(paragraph.split())
     if any(inside.search(paragraph) for inside in _EMPTY_PARENTHESES_INSIDE):
         paragraph = _EMPTY_PARENTHESES.sub("", paragraph)
-    paragraph = _PARENTHESES.tidy(_REPEATED_COMMAS.sub(",", paragraph))
-    if "（" in paragraph:
-        paragraph = _WIDE_PARENTHESES.tidy(paragraph)
+    paragraph = _REPEATED_COMMAS.sub(",", paragraph)
+    for opening in "(（" if "（" in paragraph else "(":
+        leading, comma_before_closing, trailing = _COMMAS_INSIDE[opening]
+        paragraph = leading.sub(opening, paragraph)
+        if comma_before_closing.search(paragraph):
+            paragraph = trailing.sub("", paragraph)
+        paragraph = paragraph.replace(f"{opening} ", opening)
     return _SPACE_BEFORE_STOP.sub(r"\1", paragraph).strip()
