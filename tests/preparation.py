@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from bert_tf.prepare.corpora.documents import BadRecord, Damage, Document, Dropped
-from bert_tf.prepare.corpora.formatting import clean_batch, total_size
+from bert_tf.prepare.corpora.formatting import clean_batch
+from bert_tf.prepare.corpora.text_files import total_size
 from bert_tf.prepare.layout import Layout
 from bert_tf.programs import prepare as bertPrep
 from bert_tf.records.token_file import TokenizedText

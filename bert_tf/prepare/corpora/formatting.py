@@ -11,9 +11,7 @@ import contextlib
 import functools
 import hashlib
 import os
-import sys
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any, Callable
 
@@ -21,8 +19,9 @@ import numpy as np
 
 from bert_tf.base.errors import BadRecords, UserError
 from bert_tf.base.files import sha256_of_file, sync
-from bert_tf.base.progress import Progress
+from bert_tf.base.progress import Progress, print_beside_bars
 from bert_tf.prepare.corpora.documents import BadRecord, Batch, Cleaned, Corpus, Damage, Document, Dropped
+from bert_tf.prepare.corpora.text_files import total_size
 from bert_tf.prepare.running.stage import Stage, StageResult, counts_in_words
 from bert_tf.prepare.running.workers import TaskPool
 from bert_tf.records.manifest import FileEntry
@@ -151,18 +150,11 @@ class Writer:
         sync(self.output.parent)
         damages, bad_records = self.checkpoint["damages"], self._bad_records.faults
         for warning in (*damages, *(f"left out, because it cannot be read: {fault}" for fault in bad_records)):
-            print(f"warning: {warning}", file=sys.stderr, flush=True)
+            print_beside_bars(f"warning: {warning}")
         details = {"num_documents": self.counts["num_documents"], "damages": damages, "bad_records": bad_records}
         details = {name: detail for name, detail in details.items() if detail}
         entry = FileEntry(self.output.name, self.checkpoint["bytes"], sha256, details)
         return dict(self.counts), {"documents": [entry]}
-
-    def discard(self) -> None:
-        """After a failure: removes the output if there is no checkpoint to resume from."""
-        if not self.checkpoint["bytes"]:
-            with contextlib.suppress(OSError):
-                self._partial.unlink(missing_ok=True)
-                self.stage.remove_journal()
 
 
 def format_corpus(writer: Writer, corpus: Corpus, workers: TaskPool) -> StageResult:
@@ -178,18 +170,14 @@ def format_corpus(writer: Writer, corpus: Corpus, workers: TaskPool) -> StageRes
             f"{output} exists, but was not made by this stage (no manifest beside it): continue with "
             "--action=sharding to use it as it is, or delete it to make it again"
         )
-    try:
-        with writer.open():
-            _write_all(writer, corpus, workers)
-            if not writer.counts["num_documents"]:
-                raise UserError(
-                    f"no document is left of the input ({counts_in_words(writer.counts)}): are these the right files "
-                    "(of articles with licences, the right --license_groups), and not empty?"
-                )
-            return writer.finish()
-    except (UserError, OSError):
-        writer.discard()
-        raise
+    with writer.open():
+        _write_all(writer, corpus, workers)
+        if not writer.counts["num_documents"]:
+            raise UserError(
+                f"no document is left of the input ({counts_in_words(writer.counts)}): are these the right files "
+                "(of articles with licences, the right --license_groups), and not empty?"
+            )
+        return writer.finish()
 
 
 def clean_batch(
@@ -223,7 +211,3 @@ def _write_all(writer: Writer, corpus: Corpus, workers: TaskPool) -> None:
         for batch in batches:
             writer.write(batch)
             bar.update(batch.input_bytes, f"{writer.counts['num_documents']:,} documents")
-
-
-def total_size(paths: Iterable[Path]) -> int:
-    return sum(path.stat().st_size for path in paths)

@@ -115,7 +115,9 @@ def import_pyarrow(path: Path) -> Any:
 
 
 @contextlib.contextmanager
-def refusing_damage(path: str | Path, *errors: type[Exception]) -> Iterator[None]:
+def refusing_damage(
+    path: str | Path, *errors: type[Exception], remedy: str = "fetch or make it again"
+) -> Iterator[None]:
     """Turns `errors`, and what the standard library raises for damaged files, into a `UserError`.
 
     An `OSError` with an error number comes from the system, not from the file's content, and stays as it is.
@@ -127,19 +129,7 @@ def refusing_damage(path: str | Path, *errors: type[Exception]) -> Iterator[None
         if getattr(error, "errno", None) is not None:
             raise
         reason = " ".join(str(error).split())
-        raise UserError(f"{path}: damaged, or not what its name says ({reason}): fetch or make it again") from None
-
-
-@contextlib.contextmanager
-def _refusing_long_window(path: Path) -> Iterator[None]:
-    """Refuses what zstd packed with --long=28 or more, as Reddit's archives are: whole, but not read by pyarrow."""
-    try:
-        yield
-    except OSError as error:
-        if "too much memory" not in str(error):
-            raise
-        remedy = f"pack it anew: zstd -dc --long=31 {shlex.quote(path.name)} | zstd > OUT.zst"
-        raise UserError(f"{path}: packed by zstd --long with a window of more than 128 MB; {remedy}") from None
+        raise UserError(f"{path}: damaged, or not what its name says ({reason}): {remedy}") from None
 
 
 @contextlib.contextmanager
@@ -148,12 +138,17 @@ def _open_unpacked(path: Path) -> Iterator[Any]:
 
     Raises: UserError where the file cannot be read, or is found damaged inside the `with` block.
     """
-    with naming_unreadable(path, _UNREADABLE_REMEDY), refusing_damage(path), open_file(path) as raw:
-        if path.suffix.lower() == ".gz":
+    suffix = path.suffix.lower()
+    remedy = "fetch or make it again"
+    if suffix == ".zst":  # pyarrow reads no window of more than 128 MB, as --long=28 and more have it
+        remedy += (
+            f"; if packed by zstd --long, pack it anew: zstd -dc --long=31 {shlex.quote(path.name)} | zstd > OUT.zst"
+        )
+    with naming_unreadable(path, _UNREADABLE_REMEDY), refusing_damage(path, remedy=remedy), open_file(path) as raw:
+        if suffix == ".gz":
             yield gzip.GzipFile(fileobj=raw)
-        elif path.suffix.lower() == ".zst":
-            with _refusing_long_window(path):
-                yield io.BufferedReader(import_pyarrow(path).CompressedInputStream(raw, "zstd"))
+        elif suffix == ".zst":
+            yield io.BufferedReader(import_pyarrow(path).CompressedInputStream(raw, "zstd"))
         else:
             yield raw
 
@@ -210,28 +205,33 @@ def find_encoding(path: Path, fallback: str | None, errors: str) -> str:
     with _open_unpacked(path) as file:
         head = file.read(_HEAD_BYTES)
     marked = marked_encoding(head)
-    other_kind = None if marked else describe_non_text(head[:HEAD_BYTES], path.name)
+    encoding = marked or "utf-8"
     remedy = "or take it out of the input"
+    other_kind = None if marked else describe_non_text(head[:HEAD_BYTES], path.name)
     if other_kind and find_format(head):
         raise UserError(f"{path}: {other_kind}; {remedy}")
+    remedy += ", or name its encoding (such as gb18030, cp1252) with --fallback_encoding"
     if not marked and b"\0" in head:
         other_kind = other_kind or f"a binary file, not text (a NUL at byte {head.index(0)}; {_WITHOUT_NULS})"
-    encoding = marked or "utf-8"
     stated = [name.decode() for name in _STATED_ENCODING.findall(head)[:1]]
     for name in (*([] if other_kind else [encoding]), *stated, fallback or ""):
         codec = text_codec(name)
         if codec and not _first_fault(path, codec):
             return codec
-    if errors == "replace" and not other_kind:
-        return "utf-8-sig"
-    others = f" and not {fallback} either" if fallback else ""
-    remedy += ", or name its encoding (such as gb18030, cp1252) with --fallback_encoding"
     if other_kind:
         raise UserError(f"{path}: {other_kind}; {remedy}")
+    if errors == "replace":
+        return "utf-8-sig"
+    others = f" and not {fallback} either" if fallback else ""
     raise UserError(
         f"{path}: {_first_fault(path, encoding)}{others}: "
         f"convert it; {remedy}, or put U+FFFD where bytes are wrong (--encoding_errors=replace)"
     )
+
+
+def total_size(paths: Iterable[Path]) -> int:
+    """The bytes of all files."""
+    return sum(path.stat().st_size for path in paths)
 
 
 def num_utf8_bytes(text: str) -> int:
@@ -248,8 +248,7 @@ def formatted_lines(paths: Sequence[Path], description: str) -> Iterator[tuple[P
 
     Raises: UserError where a document is too large.
     """
-    total_bytes = sum(path.stat().st_size for path in paths)
-    with Progress(total=total_bytes, unit="B", description=description) as bar:
+    with Progress(total=total_size(paths), unit="B", description=description) as bar:
         for path in paths:
             offset = 0
             with open_file(path) as file:

@@ -75,13 +75,9 @@ _MIN_WORDS_BEFORE_COLON = 2
 _MIN_WORDS_OF_LIST_ITEM = 5
 
 
-@functools.cache
-def _reference_sections() -> frozenset[str]:
-    """The names of sections whose list items (books, links, notes) have full stops but are not sentences."""
-    names_by_language = json.loads(Path(__file__).with_name("reference_sections.json").read_text(encoding="utf-8"))
-    return frozenset(itertools.chain.from_iterable(names_by_language.values()))
-
-
+# The names of sections whose list items (books, links, notes) have full stops but are not sentences.
+_SECTIONS_BY_LANGUAGE = json.loads(Path(__file__).with_name("reference_sections.json").read_text(encoding="utf-8"))
+_REFERENCE_SECTIONS = frozenset(itertools.chain.from_iterable(_SECTIONS_BY_LANGUAGE.values()))
 # The end of a list item that the next one continues ("a;", "b; and", "c.").
 _CONTINUED = re.compile(r"[;；](?: ?[^\W\d_]{1,5})?$|[,，、](?: (?:and|or))?$")
 
@@ -313,7 +309,7 @@ def _passages(text: str, removed: Removed) -> Iterator[str]:
             if kind == "headings":
                 level = len(block) - len(block.lstrip("="))
                 if not reference_level or level <= reference_level:
-                    is_of_references = block.strip("= ").lower() in _reference_sections()
+                    is_of_references = block.strip("= ").lower() in _REFERENCE_SECTIONS
                     reference_level = level if is_of_references else 0
             elif kind == "list_items":
                 is_passage = not reference_level and _is_sentence(block)

@@ -22,7 +22,7 @@ from bert_tf.base.registration import deferred_function
 from bert_tf.prepare.corpora import books, text_files, wiki
 from bert_tf.prepare.fetching import mrpc
 from bert_tf.prepare.fetching.fetch import Client, NotThereError, adding_remedy, describe_file
-from bert_tf.prepare.fetching.sources import SOURCES, Archive, RemoteFile, Source, source_of
+from bert_tf.prepare.fetching.sources import SOURCES, Archive, RemoteFile, Source, source_of, wikipedia_of
 from bert_tf.prepare.running.stage import Stage, StageResult, clear_disk_errors, run_stage
 from bert_tf.records.manifest import FileEntry
 from bert_tf.settings.preparation import LICENSE_GROUPS
@@ -63,9 +63,9 @@ def download(
     with clear_disk_errors(files.folder):
         placed = _FIND_PLACED.get(source.kind, lambda _: [])(files)
         if placed and not files.manifest_path.exists():
-            num_bytes = sum(path.stat().st_size for path in placed)
             more = f" and {len(placed) - 1:,} more" if len(placed) > 1 else ""
-            print(f"{dataset}: taking {placed[0]}{more} as placed there, {num_bytes / 1e6:,.1f} MB", flush=True)
+            megabytes = text_files.total_size(placed) / 1e6
+            print(f"{dataset}: taking {placed[0]}{more} as placed there, {megabytes:,.1f} MB", flush=True)
         elif source.kind in _BY_HAND:
             raise NotDistributedError(_BY_HAND[source.kind].format(url=source.url, folder=files.folder))
         else:
@@ -111,15 +111,15 @@ class Files:
 
     def needs(self, name: str, *, may_be_placed: bool = True) -> bool:
         """Whether a file must be fetched; one that the user has placed is used as it is, if `may_be_placed`."""
-        earlier = self.stage.earlier_entries.get(name)
-        may_be_placed = (
-            may_be_placed and name not in self.stage.damaged_files and not (earlier and "url" in earlier.details)
-        )
-        is_placed = may_be_placed and (self.folder / name).is_file()
-        if is_placed and name not in self.stage.finished:
-            print(f"{self.dataset}: taking {self.folder / name} as placed there", flush=True)
-            self.add(name, describe_file(self.folder / name))
-        return name not in self.stage.finished
+        if name in self.stage.finished:
+            return False
+        path, earlier = self.folder / name, self.stage.earlier_entries.get(name)
+        was_fetched = name in self.stage.damaged_files or (earlier and "url" in earlier.details)
+        if was_fetched or not may_be_placed or not path.is_file():
+            return True
+        print(f"{self.dataset}: taking {path} as placed there", flush=True)
+        self.add(name, describe_file(path))
+        return False
 
     def remedy(self, name: str) -> str:
         return f"fetch it by other means and put it there as {self.folder / name}"
@@ -208,8 +208,7 @@ def _fetch_dump(files: Files) -> None:
 
 def _newest_dump(files: Files, name: str) -> RemoteFile:
     """The newest complete dump: the first whose published checksums include the articles."""
-    url = files.source.url
-    wiki_name = url.rstrip("/").rpartition("/")[2]
+    url, wiki_name = files.source.url, wikipedia_of(files.dataset)
     dates = sorted(set(_DATE_LINK.findall(files.client.text(url))), reverse=True)[:_NUM_DUMPS_TRIED]
     for date in dates:
         articles = f"{wiki_name}-{date}-pages-articles-multistream.xml.bz2"

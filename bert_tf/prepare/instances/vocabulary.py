@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +20,8 @@ from pathlib import Path
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file, write_text
-from bert_tf.prepare.corpora.text_files import decoded, formatted_lines
+from bert_tf.base.progress import print_beside_bars
+from bert_tf.prepare.corpora.text_files import decoded, formatted_lines, total_size
 from bert_tf.prepare.corpora.words import WORD_MARKS
 from bert_tf.prepare.running.stage import StageResult
 from bert_tf.prepare.sharding.sentences import PARAGRAPH_SEPARATOR, SENTENCE_END, split_by_rules
@@ -71,7 +71,7 @@ def _sampled_lines(paths: Sequence[Path], description: str, max_bytes: int) -> I
 
     Raises: UserError where a file is not UTF-8.
     """
-    step = -(-sum(path.stat().st_size for path in paths) // max_bytes)
+    step = -(-total_size(paths) // max_bytes)
     number = 0
     for path, offset, line in formatted_lines(paths, description):
         number = number + 1 if offset else 0
@@ -109,11 +109,9 @@ def _warn_of_lost_marks(counts: Counter[str]) -> None:
     others = {char: count for char, count in changed.items() if not _WITH_ACCENTS.match(unicodedata.name(char, ""))}
     share, other_share = (sum(subset.values()) / max(sum(letters.values()), 1) for subset in (changed, others))
     if share > _MANY_ACCENTS or other_share > _MANY_OTHER_MARKS:
-        print(
+        print_beside_bars(
             f"warning: strip_accents=1 changes {share:.0%} of the text's letters: it takes tones, vowel signs and the "
-            "marks of kana away, and breaks Hangul up; --strip_accents 0 keeps them",
-            file=sys.stderr,
-            flush=True,
+            "marks of kana away, and breaks Hangul up; --strip_accents 0 keeps them"
         )
 
 
@@ -274,10 +272,8 @@ def create_vocab(output: Path, paths: Sequence[Path], vocab_size: int, casing: C
     counts = {"num_pieces": tokenizer.vocab_size}
     entry = FileEntry(output.name, len(content), hashlib.sha256(content).hexdigest(), counts)
     if counts["num_pieces"] < vocab_size:
-        print(
+        print_beside_bars(
             f"warning: vocab_size={vocab_size}: the text is too small for it and gave only {counts['num_pieces']:,} "
-            "pieces: add text, or use this vocabulary as it is",
-            file=sys.stderr,
-            flush=True,
+            "pieces: add text, or use this vocabulary as it is"
         )
     return counts, {"vocabulary": [entry]}
