@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import TEMPORARY_SUFFIX, sha256_of_file
 from bert_tf.base.progress import Progress
+from bert_tf.prepare.instances.creating import create_tfrecord_files, export_tfrecord
 from bert_tf.prepare.layout import Layout, make_task_pool
 from bert_tf.prepare.running.stage import PreparedStage, clear_disk_errors
 from bert_tf.prepare.running.workers import TaskPool
-from bert_tf.prepare.stages import FROM_TOKEN_FILES, STAGES, find_prepared
+from bert_tf.prepare.stages import STAGES, find_prepared
 from bert_tf.records import tfrecord, token_file
 from bert_tf.records.manifest import MANIFEST_NAME, FileEntry, Manifest
 from bert_tf.records.pair_file import PairFile
@@ -114,8 +115,7 @@ def _folder_faults(prepared: PreparedStage, manifest: Manifest) -> Iterator[Faul
     listed = {prepared.folder / entry.file for entry in prepared.entries}
     for path in sorted(path for split in manifest.shards for path in (prepared.folder / split).glob("[!.]*")):
         if path not in listed and path.suffix not in (TEMPORARY_SUFFIX, *_DERIVED):
-            fault = "is not in the manifest: a training would read it too; move it away"
-            yield Fault(path, fault, needs_user=True)
+            yield Fault(path, "is not in the manifest: a training would read it too; move it away", needs_user=True)
 
 
 def all_faults(prepared: PreparedStage, workers: TaskPool) -> list[Fault]:
@@ -141,15 +141,16 @@ def _repair(prepared: PreparedStage, faults: list[Fault], options: PreparationOp
             print(f"  removed, and made again when it is needed: {name}", flush=True)
         else:
             damaged.append(name)
-    if damaged:
-        stage_options = _options_of(prepared, options, layout)
-        prepared.note_damaged(damaged)
-        make = STAGES[prepared.stage]
-        has_text = (layout.sharded / prepared.dataset).exists()
-        has_tokens = any(layout.tokens.glob(f"*/{prepared.dataset}/{MANIFEST_NAME}"))
-        if prepared.stage == "create_tfrecord_files" and has_tokens and not has_text:
-            make = FROM_TOKEN_FILES["export_tfrecord"]
-        make(dataclasses.replace(options, **stage_options), layout)
+    if not damaged:
+        return
+    options = dataclasses.replace(options, **_options_of(prepared, options, layout))
+    prepared.note_damaged(damaged)
+    make = STAGES[prepared.stage]
+    has_text = (layout.sharded / prepared.dataset).exists()
+    has_tokens = any(layout.tokens.glob(f"*/{prepared.dataset}/{MANIFEST_NAME}"))
+    if make is create_tfrecord_files and has_tokens and not has_text:
+        make = export_tfrecord
+    make(options, layout)
 
 
 def _options_of(prepared: PreparedStage, options: PreparationOptions, layout: Layout) -> dict[str, Any]:
@@ -159,28 +160,30 @@ def _options_of(prepared: PreparedStage, options: PreparationOptions, layout: La
     """
     manifest = prepared.manifest
     assert manifest
+    arguments = manifest.arguments
     option_names = {field.name for field in dataclasses.fields(PreparationOptions)}
-    stage_options = {name: value for name, value in manifest.arguments.items() if name in option_names}
-    stage_options |= {
+    # Parquet and JSON lines are told by their suffixes whatever the option says; all other files have one format.
+    formats = {*arguments.get("input_format", "auto").split("+")}
+    stage_options = {
+        **{name: value for name, value in arguments.items() if name in option_names},
         "dataset": prepared.dataset,
         "input_paths": tuple(str(layout.root / entry.file) for entry in manifest.inputs),
-        "n_training_shards": manifest.arguments.get("num_training_shards"),
-        "n_test_shards": manifest.arguments.get("num_test_shards"),
-        "license_groups": ",".join(manifest.arguments.get("license_groups", LICENSE_GROUPS)),
+        "input_format": min(formats - {"jsonl", "parquet"} or formats),
+        "n_training_shards": arguments.get("num_training_shards"),
+        "n_test_shards": arguments.get("num_test_shards"),
+        "license_groups": ",".join(arguments.get("license_groups", LICENSE_GROUPS)),
         "max_bad_records": manifest.counts.get("num_dropped_bad_records", 0),
     }
-    if "input_format" in stage_options:
-        # Parquet and JSON lines are told by their suffixes whatever the option says; all other files have one format.
-        formats = {*stage_options["input_format"].split("+")}
-        stage_options["input_format"] = min(formats - {"jsonl", "parquet"} or formats)
     if prepared.stage == "create_vocab":
         stage_options["vocab_file"] = str(prepared.manifest_path).removesuffix(f".{MANIFEST_NAME}")
     elif manifest.vocab:
         alternative = Path(options.vocab_file) if options.vocab_file else layout.vocab / prepared.dataset / "vocab.txt"
         vocab = prepared.find_vocab(alternative)
         if vocab is None:
-            fault = f"the vocabulary of {manifest.vocab} is neither in {prepared.folder} nor {alternative}"
-            raise UserError(f"{fault}: name it by --vocab_file")
+            raise UserError(
+                f"the vocabulary of {manifest.vocab} is neither in {prepared.folder} nor {alternative}: name it by "
+                "--vocab_file"
+            )
         stage_options["vocab_file"] = str(vocab)
     return stage_options
 
