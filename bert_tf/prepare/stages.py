@@ -84,11 +84,7 @@ def _formatted_corpora(dataset: str, layout: Layout) -> list[_FormattedCorpus]:
     for corpus in registry.require_corpora(dataset):
         path, format_again = layout.formatted_file(corpus), command("text_formatting", corpus)
         if not path.is_file():
-            remedy = f"run {format_again} first"
-            if corpus == "bookscorpus":
-                remedy += f", on a folder of .txt books, {layout.download / corpus}, or leave them out: "
-                remedy += "--dataset=wikicorpus_en"
-            raise UserError(f"{path} does not exist: {remedy}")
+            raise UserError(f"{path} does not exist: run {format_again} first")
         sha256 = ""
         if manifest := read_manifest(layout.formatted_manifest(corpus)):
             manifest.require_whole(layout.formatted, f"{format_again} again")

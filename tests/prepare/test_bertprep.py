@@ -102,7 +102,7 @@ def test_create_vocab_writes_only_what_it_makes(prepared):
         ("text_formatting", "custom", "input_files: name text files"),
         ("text_formatting", "CoLA", "dataset=cola is not for pre-training"),
         ("sharding", "wikicorpus_en", "--action text_formatting --dataset wikicorpus_en"),
-        ("sharding", "books_wiki_en_corpus", "folder of .txt books.*--dataset=wikicorpus_en"),
+        ("sharding", "books_wiki_en_corpus", "--action text_formatting --dataset bookscorpus"),
         ("create_tfrecord_files", "sample", "--action sharding --dataset sample"),
         ("create_tfrecord_files", "all", "--dataset=all is for --action=download"),
         ("verify", "custom", "nothing of custom has been prepared"),

@@ -146,10 +146,8 @@ def _repair(prepared: PreparedStage, faults: list[Fault], options: PreparationOp
     options = dataclasses.replace(options, **_options_of(prepared, options, layout))
     prepared.note_damaged(damaged)
     make = STAGES[prepared.stage]
-    has_text = (layout.sharded / prepared.dataset).exists()
-    has_tokens = any(layout.tokens.glob(f"*/{prepared.dataset}/{MANIFEST_NAME}"))
-    if make is create_tfrecord_files and has_tokens and not has_text:
-        make = export_tfrecord
+    if make is create_tfrecord_files and not (layout.sharded / prepared.dataset).exists():
+        make = export_tfrecord  # from token files, which may have taken the text's place
     make(options, layout)
 
 
@@ -224,6 +222,7 @@ def run_verify(options: PreparationOptions, layout: Layout) -> None:
         )
     broken = [fault for prepared in begun for fault in _verify_and_repair(prepared, options, layout)]
     if broken:
-        by_hand = options.repair or all(fault.needs_user for fault in broken)
-        remedy = "repair it by hand, as said above" if by_hand else "--repair makes again what can be made"
-        raise UserError(f"broken: {broken[0].path}, of {len({fault.path for fault in broken}):,} in all; {remedy}")
+        raise UserError(
+            f"broken: {broken[0].path}, of {len({fault.path for fault in broken}):,} in all; --repair makes again what "
+            "can be made; repair the rest by hand, as said above"
+        )

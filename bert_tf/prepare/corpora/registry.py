@@ -8,9 +8,17 @@ from typing import Callable, NamedTuple
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.registration import deferred_function
-from bert_tf.prepare.corpora import books, custom, sample, text_files, wiki
+from bert_tf.prepare.corpora import books, custom, sample, wiki
 from bert_tf.prepare.corpora.documents import Corpus, read_files
-from bert_tf.prepare.corpora.text_files import ENCODING_OPTIONS, download_remedy, require_files
+from bert_tf.prepare.corpora.text_files import (
+    ENCODING_OPTIONS,
+    download_remedy,
+    encoding_options,
+    find_text_files,
+    note_unread_files,
+    read_lines,
+    require_files,
+)
 from bert_tf.prepare.fetching.sources import SOURCES, wikipedia_of
 from bert_tf.settings.preparation import PreparationOptions
 
@@ -71,11 +79,11 @@ def _open_wiki(options: PreparationOptions, working_dir: Path) -> Corpus:
 
 
 def _open_books(options: PreparationOptions, working_dir: Path) -> Corpus:
-    encoding = text_files.encoding_options(options)
+    encoding = encoding_options(options)
     folder = working_dir / "download" / options.dataset
-    paths = require_files(text_files.find_text_files(folder), folder, ".txt file", remedy=books.REMEDY)
-    text_files.note_unread_files(folder, paths, "books are .txt files")
-    clean = functools.partial(books.clean, read_lines=functools.partial(text_files.read_lines, **encoding))
+    paths = require_files(find_text_files(folder), folder, ".txt file", remedy=books.REMEDY)
+    note_unread_files(folder, paths, "books are .txt files")
+    clean = functools.partial(books.clean, read_lines=functools.partial(read_lines, **encoding))
     return Corpus(paths, functools.partial(books.read_batches, paths), clean, encoding)
 
 

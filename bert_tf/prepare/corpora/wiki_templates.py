@@ -101,19 +101,19 @@ _TABLES = json.loads(Path(__file__).with_name("wiki_templates.json").read_text(e
 # Of plain units, the code is what is shown.
 _UNITS = {unit: unit for line in _TABLES["plain_units"] for unit in line.split()}
 _UNITS.update({code: unit for unit, codes in _TABLES["units"].items() for code in codes.split()})
-_RANGE_WORDS, _POWERS = _TABLES["between_numbers"], _TABLES["powers"]
-_POWER = re.compile(r"e(3|6|9|12)(?=\D)")
+_UNITS.update(
+    {
+        f"{power}{code}": f"{word} {unit}"
+        for power, word in _TABLES["powers"].items()
+        for code, unit in [*_UNITS.items()]
+    }
+)
+_RANGE_WORDS = _TABLES["between_numbers"]
 # The second unit of a measure such as 6 ft 2 in, by the first one.
 _SMALLER_UNIT = _TABLES["smaller_units"]
 _NUMBER = re.compile(r"[-−–+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)")
 # The "disp" options that show both the number and the unit given.
 _DISPLAYS = frozenset(("", "b", "br", "comma", "flip", "or", "s", "semicolon", "slash", "sqbr"))
-
-
-def _unit(code: str) -> str | None:
-    power = _POWER.match(code)
-    unit = _UNITS.get(code[power.end() :] if power else code)
-    return f"{_POWERS[power[1]]} {unit}" if power and unit else unit
 
 
 def _convert(arguments: Arguments) -> str | None:
@@ -128,10 +128,9 @@ def _convert(arguments: Arguments) -> str | None:
         text += values[index]
         index += 1
         if values[index] not in _RANGE_WORDS:
-            unit = _unit(values[index])
-            if unit is None:
+            if values[index] not in _UNITS:
                 return None
-            text += f" {unit}"
+            text += f" {_UNITS[values[index]]}"
             index += 1
         if values[index] in _RANGE_WORDS:
             text += _RANGE_WORDS[values[index]]

@@ -141,15 +141,15 @@ class Files:
         missing = [name for name in archive.files if self.needs(name)]
         if not missing:
             return
-        placed = self.folder / archive.url.rpartition("/")[2]
-        is_placed = placed.is_file()
-        # A fetched one has another name, by which the next run knows it after a kill.
-        packed = placed if is_placed else self.folder / f".{placed.name}"
-        if is_placed:
+        placed = packed = self.folder / archive.url.rpartition("/")[2]
+        if placed.is_file():
             print(f"{self.dataset}: unpacking {placed} as placed there", flush=True)
-        elif not packed.is_file():
-            with adding_remedy(self.remedy(placed.name)):
-                self.client.fetch(archive.url, packed, checksum=archive.checksum, label=placed.name)
+        else:
+            # Under another name, by which the next run knows after a kill that it was fetched.
+            packed = self.folder / f".{placed.name}"
+            if not packed.is_file():
+                with adding_remedy(self.remedy(placed.name)):
+                    self.client.fetch(archive.url, packed, checksum=archive.checksum, label=placed.name)
         unpacked = self.folder / f".{placed.name}.unpacked"
         try:
             unpack(packed, unpacked, [PurePosixPath(archive.top, name).as_posix() for name in missing])
@@ -164,7 +164,7 @@ class Files:
                 self.add(name, dataclasses.replace(entry, details={"url": archive.url}))
         finally:
             shutil.rmtree(unpacked, ignore_errors=True)
-        if not is_placed:
+        if packed != placed:
             packed.unlink()
 
     def add(self, name: str, described: FileEntry) -> None:

@@ -192,23 +192,19 @@ def create_token_files(options: PreparationOptions, layout: Layout) -> None:
 
 
 def _token_files(options: PreparationOptions, layout: Layout) -> _Source:
-    """The token files of the `requested_casing`, or else of any casing that agrees with the flags given.
+    """The token files whose casing agrees with the flags given.
 
-    Raises: UserError where the dataset has no token files, some are missing, or there are several sets.
+    Raises: UserError where the dataset has none, some are missing, or there are several sets.
     """
     dataset, flags = options.dataset, _casing_flags(options)
-
-    def folders_of(*casings: Casing) -> list[Path]:
-        names = (f"{_casing_in_names(casing)}_shard_*/{dataset}/{MANIFEST_NAME}" for casing in casings)
-        return sorted(path.parent for name in names for path in layout.tokens.glob(name))
-
     casings = itertools.starmap(Casing, itertools.product((False, True), repeat=2))
     matching = [casing for casing in casings if all(flag in (None, value) for flag, value in zip(flags, casing))]
-    is_any = len(matching) == 4
-    folders = ([] if is_any else folders_of(requested_casing(options))) or folders_of(*matching)
+    names = (f"{_casing_in_names(casing)}_shard_*/{dataset}/{MANIFEST_NAME}" for casing in matching)
+    folders = sorted(path.parent for name in names for path in layout.tokens.glob(name))
     if len(folders) > 1:
         raise UserError(
-            f"{dataset} has token files in {' and '.join(map(str, folders))}: move away those that you do not need"
+            f"{dataset} has token files in {' and '.join(map(str, folders))}: name a casing by --do_lower_case and "
+            "--strip_accents, or move away those that you do not need"
         )
     folder = folders[0] if folders else layout.tokens / "lower_case_*" / dataset
     manifest = _finished_manifest(folder, "create_token_files", dataset)

@@ -34,11 +34,12 @@ class WorkersError(UserError):
 class TaskPool:
     """Processes that call a function on many items.
 
-    A subclass starts them (`_start`, which sets the two attributes), and may wait for a result in its own way.
+    A subclass starts them (`_start`, which sets the executor and the number), and may wait for a result in its own way.
     """
 
     _executor: concurrent.futures.Executor
     _num_workers: int
+    _is_this_process = False  # whether this process makes the calls itself
 
     def map_in_order(
         self,
@@ -57,6 +58,9 @@ class TaskPool:
         Raises:
           WorkersError: workers were killed (by the kernel, if memory ran out) or cannot work.
         """
+        if self._is_this_process:
+            yield from map(function, items)
+            return
         waiting: collections.deque[tuple[concurrent.futures.Future, int]] = collections.deque()
         in_flight = 0
         with self._start():
@@ -109,15 +113,7 @@ class ProcessPool(TaskPool):
     """Processes on this machine; if `num_processes` is 1, this process makes the calls."""
 
     def __init__(self, num_processes: int):
-        self._num_workers = num_processes
-
-    def map_in_order(
-        self, function: Callable, items: Iterable, size_of: Callable = lambda _: 0, largest_in_flight: int = 1
-    ) -> Generator[Any, None, None]:
-        if self._num_workers <= 1:
-            yield from map(function, items)
-        else:
-            yield from super().map_in_order(function, items, size_of, largest_in_flight)
+        self._num_workers, self._is_this_process = num_processes, num_processes == 1
 
     @contextlib.contextmanager
     def _start(self) -> Iterator[None]:
