@@ -62,7 +62,6 @@ _AFTER_ORDINAL = frozenset(
     """.split()
 )
 
-_ABBREVIATIONS = _NEVER_LAST | _MAYBE_LAST
 # The word before a full stop is searched for in this many characters.
 _LONGEST_WORD = 40
 
@@ -85,35 +84,36 @@ _LIST_NUMBER = re.compile(r"\(?(?:\d{1,3}|[a-zA-Z]|[ivxlcIVXLC]{1,5})")
 
 def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
     """Whether the stop that `match` found ends the sentence that begins at `start`."""
-    stop, following = match["stop"], match["next"]
+    stop, closing, opening, following = match.group("stop", "closing", "opening", "next")
     if stop is None:  # the stop is of another script
         return True
     first = following[0]
     if first.islower():
         return False
     if stop != ".":
-        return first.isalnum() or bool(match["opening"]) or bool(match["closing"]) or stop[0] in "!?"
+        return first.isalnum() or bool(opening or closing) or stop[0] in "!?"
     before = text[max(start, match.start() - _LONGEST_WORD) : match.start()]
     last_word = before.rpartition(" ")[2].lstrip("\"'“‘«‹([{")
     if not last_word:
         return True
     if len(before) == len(last_word) and _LIST_NUMBER.fullmatch(last_word):
         return False
-    if match["closing"].strip(" " + _QUOTES):
+    if closing.strip(" " + _QUOTES):
         return True
     if len(last_word) == 1 and last_word.isalpha():
         # An initial ("J. Smith") or the end of a sentence ("vitamin C. It helps").
         return _opens_sentence(following)
     if last_word.isdecimal() and len(last_word) <= 2:
         return _first_word(following) not in _AFTER_ORDINAL
-    # A dash separates words, too: "his chief--Mr. Smith".
-    word = _DASH.split(last_word.lower())[-1]
+    word = last_word.lower()
+    if not word.isalpha():  # a dash separates words, too: "his chief--Mr. Smith"
+        word = _DASH.split(word)[-1]
     if word in _BEFORE_NUMBER:
         return not first.isdigit()
     if word in _NEVER_LAST:
         return False
     if word in _MAYBE_LAST or ("." in word and word.replace(".", "").isalpha()):
-        return _opens_sentence(following) or bool(match["opening"])
+        return _opens_sentence(following) or bool(opening)
     return True
 
 
@@ -131,18 +131,8 @@ def _sentence_starts(paragraph: str, stop: re.Pattern[str]) -> list[int]:
     """Where a paragraph's sentences begin: at 0, and after each stop that ends a sentence."""
     starts = [0]
     for match in stop.finditer(paragraph):
-        first, end = match.span()
-        # Fast path for most stops: a capital follows, and either an ordinary word comes before a full stop, or
-        # the stop is a question or exclamation mark.
-        is_plain = "A" <= paragraph[end : end + 1] <= "Z"
-        if is_plain and paragraph[first] == ".":
-            space = paragraph.rfind(" ", starts[-1], first)
-            is_plain = space > starts[-1] and end - first == 2
-            if is_plain:
-                word = paragraph[space + 1 : first]
-                is_plain = word.isalpha() and 1 < len(word) < _LONGEST_WORD and word.lower() not in _ABBREVIATIONS
-        if is_plain or _ends_sentence(paragraph, starts[-1], match):
-            starts.append(end)
+        if _ends_sentence(paragraph, starts[-1], match):
+            starts.append(match.end())
     return starts
 
 
