@@ -11,7 +11,6 @@ import pytest
 
 from bert_tf.prepare.corpora import books, text_files
 from bert_tf.prepare.corpora.formatting import SeenDocuments
-from bert_tf.prepare.corpora.words import has_sentence
 from tests.preparation import run, write
 from tests.refusals import refused
 
@@ -202,11 +201,6 @@ def test_a_line_without_an_end_is_not_read_to_its_end(tmp_path, monkeypatch):
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
     finally:
         tracemalloc.stop()
-
-
-def test_sentences_are_told_from_titles():
-    assert has_sentence("It is.") and has_sentence("one two three four five six seven eight")
-    assert not has_sentence("") and not has_sentence("* * *.") and not has_sentence("= A Title =")
 
 
 def test_seen_documents_grow(monkeypatch):

@@ -83,9 +83,7 @@ def test_kills_after_all_was_written_leave_the_same_text(tmp_path, monkeypatch, 
     assert formatted(folder, *arguments) == whole
 
 
-def test_input_without_a_sentence_does_not_bind_the_next(tmp_path):
-    path = write(tmp_path / "download/wikicorpus_en/wikicorpus_en.xml", dump(page("A", "no sentence")))
+def test_input_without_a_sentence_is_refused(tmp_path):
+    write(tmp_path / "download/wikicorpus_en/wikicorpus_en.xml", dump(page("A", "no sentence")))
     refused("no document is left", formatted, tmp_path)
     assert not list(tmp_path.glob("formatted*/*.txt"))
-    path.write_bytes(dump(page("A", "It is a sentence.")))
-    assert formatted(tmp_path, "--keep_duplicates")[0] == b"It is a sentence.\n"

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from bert_tf.prepare.corpora import documents, registry, text_files, wiki, xml_files
+from bert_tf.prepare.corpora import documents, text_files, wiki, xml_files
 from bert_tf.prepare.corpora.documents import Dropped
 from bert_tf.prepare.fetching.sources import source_of
 from tests import preparation
@@ -223,6 +223,7 @@ def article_of(code: str) -> str:
 @pytest.mark.parametrize("code", NAMESPACES)
 def test_pictures_categories_and_templates_by_the_names_in_the_dump(tmp_path, code, capsys):
     wiki_name = code.replace("-", "_") + "wiki"
+    assert source_of(f"wikicorpus_{code}").url == f"https://dumps.wikimedia.org/{wiki_name}/"
     pages = page("Ronaz", article_of(code)), page("B", "Second one.", ns="<ns>14</ns>")
     path = tmp_path / f"download/wikicorpus_{code}/{wiki_name}-20240101-pages-articles.xml.bz2"
     write(path, bz2.compress(dump(*pages, head=head(NAMESPACES[code]))))
@@ -255,13 +256,6 @@ def test_a_dump_that_lists_no_namespaces_says_so(tmp_path, capsys):
     path.write_text("<mediawiki>" + page("A", "[[File:a.jpg]] One. [[Datei:x|y]]") + "</mediawiki>")
     assert wiki.read_namespaces(path) == wiki.KNOWN_NAMESPACES
     assert f"note: {path} lists no namespaces" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("name,wiki_name", [("de", "dewiki"), ("zh-min-nan", "zh_min_nanwiki")])
-def test_the_wiki_of_a_language(name, wiki_name):
-    dataset = f"wikicorpus_{name}"
-    assert source_of(dataset).url == f"https://dumps.wikimedia.org/{wiki_name}/"
-    assert registry.require_corpora(dataset) == (dataset,)
 
 
 @pytest.mark.parametrize("dataset", ["wikicorpus_d", "wikicorpus_zh_min_nan", "wikicorpus_de2", "wiki_de"])

@@ -87,8 +87,8 @@ def _check(name: str, actual: str, checksum: str | None) -> None:
         )
 
 
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
+def _size(path: Path | None) -> int:
+    return path.stat().st_size if path and path.exists() else 0
 
 
 class Client:
@@ -122,7 +122,7 @@ class Client:
             with self._open(url, {}) as response:
                 return response.content
 
-        content = self._with_retries(url, attempt, lambda: 0)
+        content = self._with_retries(url, attempt)
         _check(url, hashlib.new(_algorithm(checksum), content).hexdigest(), checksum)
         return content
 
@@ -142,7 +142,7 @@ class Client:
         part = path.with_name(f"{path.name}.{hashlib.sha256(url.encode()).hexdigest()[:8]}{PART_SUFFIX}")
         for outdated in {*path.parent.glob(f"{glob.escape(path.name)}.*{PART_SUFFIX}")} - {part}:
             outdated.unlink()  # of an older dump
-        self._with_retries(url, lambda: self._fetch_rest(part, url, label), lambda: _size(part))
+        self._with_retries(url, lambda: self._fetch_rest(part, url, label), part)
         try:
             described = describe_file(part, checksum)
         except UserError as error:
@@ -152,12 +152,12 @@ class Client:
         sync(path.parent)
         return dataclasses.replace(described, file=path.name, details={"url": url})
 
-    def _with_retries(self, url: str, attempt: Callable[[], Content], num_received: Callable[[], int]) -> Content:
-        """What `attempt` returns; `num_received` tells how many bytes have arrived so far.
+    def _with_retries(self, url: str, attempt: Callable[[], Content], part: Path | None = None) -> Content:
+        """What `attempt` returns; a failure that lets `part`, a file, grow begins the count of failures anew.
 
         Raises: UserError where too many attempts failed, or the server asks for too long a pause.
         """
-        num_failures, most_received = 0, num_received()
+        num_failures, most_received = 0, _size(part)
         while True:
             try:
                 return attempt()
@@ -165,8 +165,8 @@ class Client:
                 reason = _reason(error)
                 requested_secs = None if error.response is None else _retry_after_secs(error.response)
             # Compared with the most ever received, because a server may begin anew with each attempt.
-            num_failures = 1 if num_received() > most_received else num_failures + 1
-            most_received = max(most_received, num_received())
+            num_failures = 1 if _size(part) > most_received else num_failures + 1
+            most_received = max(most_received, _size(part))
             backoff_secs = self._pause_secs * 2 ** (num_failures - 1) if num_failures > 1 else 0.0
             wait_secs = backoff_secs if requested_secs is None else requested_secs
             if num_failures == self._num_attempts or wait_secs > _LONGEST_WAIT_SECS:
