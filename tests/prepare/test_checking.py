@@ -260,7 +260,7 @@ def test_running_and_stopped_stages_tell_how_far_they_are(tmp_path, capsys, cloc
     assert "stopped, the same command continues: 4 of 12 files, 00:16 of work left" in output
     assert "with num_training_shards 10" in output
     read_stage(manifest_path, "sharding").note_damaged(["training/custom_training_0.txt"])
-    assert "4 of 12 files\n" in said(capsys, tmp_path)  # nothing has been done since, so no rate is known
+    assert "4 of 12 files, ? of work left" in said(capsys, tmp_path)  # nothing has been done since: no rate is known
 
 
 def test_formatting_counts_its_input(tmp_path, capsys, clock):
@@ -273,7 +273,7 @@ def test_formatting_counts_its_input(tmp_path, capsys, clock):
         clock[0] += 10
         stage.add_checkpoint({"input_bytes": 1_000_000})
     output = said(capsys, tmp_path)
-    assert "continues: 1,000,000 of 4,000,000 bytes, 00:30 of work left" in output
+    assert "continues: 1.00M of 4.00MB, 00:30 of work left" in output
 
 
 def test_a_dataset_with_its_parts(tmp_path, capsys):

@@ -30,17 +30,20 @@ def _progress(prepared: PreparedStage, journal: Journal) -> str:
     in_bytes = prepared.stage == "text_formatting"
     if in_bytes:
         total = sum(entry.num_bytes for entry in inputs)
+    elif prepared.stage == "sharding":
+        total = sum(arguments.get(f"num_{split}_shards", 0) for split in SPLITS)
     else:
         # A stage with a manifest is under repair. How many files a download has is not known in advance.
-        num_shards = sum(arguments.get(f"num_{split}_shards", 0) for split in SPLITS)
-        total = len(prepared.entries) or (num_shards if prepared.stage == "sharding" else len(inputs))
-    done = _amount(journal.steps, in_bytes)
-    progress = f"{done:,}{f' of {total:,}' if total else ''} {'bytes' if in_bytes else 'files'}"
-    since_start = done - _amount([step for step in journal.steps if "time" not in step], in_bytes)
-    if total and since_start:
-        secs = (journal.steps[-1].get("time", journal.time) - journal.time) * (total - done) / since_start
-        progress += f", {tqdm.format_interval(secs)} of work left"
-    return progress
+        total = len(prepared.entries or inputs)
+    return tqdm.format_meter(
+        _amount(journal.steps, in_bytes),
+        total or None,
+        elapsed=journal.steps[-1].get("time", journal.time) - journal.time,
+        initial=_amount([step for step in journal.steps if "time" not in step], in_bytes),
+        unit="B" if in_bytes else " files",
+        unit_scale=in_bytes,
+        bar_format="{n_fmt} of {total_fmt}{unit}, {remaining} of work left",
+    )
 
 
 def describe_stage(prepared: PreparedStage) -> Iterator[str]:
