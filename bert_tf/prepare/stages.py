@@ -29,7 +29,7 @@ from bert_tf.prepare.running.stage import (
     run_stage,
 )
 from bert_tf.prepare.sharding import sharding
-from bert_tf.records.manifest import MANIFEST_NAME, FileEntry, Manifest, describe_input, read_manifest
+from bert_tf.records.manifest import MANIFEST_NAME, FileEntry, describe_input, read_manifest
 from bert_tf.settings.preparation import PreparationOptions, command
 from bert_tf.text.tokenizer import is_pipeline
 
@@ -72,25 +72,29 @@ def run_text_formatting(options: PreparationOptions, layout: Layout) -> None:
     run_stage(stage, "formatted", output, write)
 
 
-class _FormattedCorpus(NamedTuple):
-    path: Path
-    manifest: Manifest | None  # None: the user provided the file
-    entry: FileEntry
+class _FormattedText(NamedTuple):
+    """The formatted corpora of a dataset."""
+
+    paths: list[Path]
+    entries: list[FileEntry]
+    has_sentences: bool  # whether the user has said where sentences end
 
 
-def _formatted_corpora(dataset: str, layout: Layout) -> list[_FormattedCorpus]:
-    """The formatted corpora of a dataset. Raises: UserError where one is missing or was changed."""
-    formatted = []
+def _formatted_text(dataset: str, layout: Layout) -> _FormattedText:
+    """Raises: UserError where a corpus of the dataset has not been formatted, or its text was changed."""
+    paths, entries, has_sentences = [], [], False
     for corpus in registry.require_corpora(dataset):
         path, format_again = layout.formatted_file(corpus), command("text_formatting", corpus)
         if not path.is_file():
             raise UserError(f"{path} does not exist: run {format_again} first")
-        sha256 = ""
+        sha256 = ""  # unknown where the user provided the file
         if manifest := read_manifest(layout.formatted_manifest(corpus)):
             manifest.require_whole(layout.formatted, f"{format_again} again")
             sha256 = manifest.entries[0].sha256
-        formatted.append(_FormattedCorpus(path, manifest, describe_input(path, layout.root, sha256)))
-    return formatted
+            has_sentences |= manifest.arguments.get("input_format") == "sentences"
+        paths.append(path)
+        entries.append(describe_input(path, layout.root, sha256))
+    return _FormattedText(paths, entries, has_sentences)
 
 
 def run_sharding(options: PreparationOptions, layout: Layout) -> None:
@@ -103,20 +107,16 @@ def run_sharding(options: PreparationOptions, layout: Layout) -> None:
         options.segmentation_method,
         options.random_seed,
     ).validated()
-    corpora = _formatted_corpora(dataset, layout)
-    has_sentences = any(
-        corpus.manifest and corpus.manifest.arguments.get("input_format") == "sentences" for corpus in corpora
-    )
-    if has_sentences and settings.segmentation_method != "rules":
+    text = _formatted_text(dataset, layout)
+    if text.has_sentences and settings.segmentation_method != "rules":
         raise UserError(
             f"segmentation_method={settings.segmentation_method}: has no effect on text that was formatted with "
             "--input_format=sentences, whose sentences are kept: leave it out"
         )
-    inputs, paths = [corpus.entry for corpus in corpora], [corpus.path for corpus in corpora]
-    stage = Stage("sharding", dataset, layout.sharded / dataset / MANIFEST_NAME, settings._asdict(), inputs)
+    stage = Stage("sharding", dataset, layout.sharded / dataset / MANIFEST_NAME, settings._asdict(), text.entries)
 
     def write(stage: Stage) -> StageResult:
-        return sharding.shard_corpus(stage, dataset, paths, settings, make_task_pool(options, layout))
+        return sharding.shard_corpus(stage, dataset, text.paths, settings, make_task_pool(options, layout))
 
     if counts := run_stage(stage, "sharded", stage.folder, write):
         training = [stage.folder / name for name in stage.finished if name.startswith("training/")]
@@ -126,7 +126,7 @@ def run_sharding(options: PreparationOptions, layout: Layout) -> None:
 
 
 def run_create_vocab(options: PreparationOptions, layout: Layout) -> None:
-    corpora = _formatted_corpora(options.dataset, layout)
+    text = _formatted_text(options.dataset, layout)
     output = Path(options.vocab_file or layout.vocab / options.dataset / "vocab.txt").absolute()
     manifest_path = Path(f"{output}.{MANIFEST_NAME}")
     check_folder(output.parent, f"vocab_file={output}")
@@ -141,9 +141,8 @@ def run_create_vocab(options: PreparationOptions, layout: Layout) -> None:
         )
     casing, vocab_size = creating.requested_casing(options), options.vocab_size
     arguments = {"vocab_size": vocab_size, **casing.flags()}
-    stage = Stage("create_vocab", options.dataset, manifest_path, arguments, [corpus.entry for corpus in corpora])
-    paths = [corpus.path for corpus in corpora]
-    run_stage(stage, "vocabulary", output, lambda _: vocabulary.create_vocab(output, paths, vocab_size, casing))
+    stage = Stage("create_vocab", options.dataset, manifest_path, arguments, text.entries)
+    run_stage(stage, "vocabulary", output, lambda _: vocabulary.create_vocab(output, text.paths, vocab_size, casing))
 
 
 STAGES: dict[str, Callable[[PreparationOptions, Layout], None]] = {

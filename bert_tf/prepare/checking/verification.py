@@ -21,11 +21,12 @@ from bert_tf.prepare.layout import Layout, make_task_pool
 from bert_tf.prepare.running.stage import PreparedStage, clear_disk_errors
 from bert_tf.prepare.running.workers import TaskPool
 from bert_tf.prepare.stages import STAGES, find_prepared
-from bert_tf.records import tfrecord, token_file
 from bert_tf.records.manifest import MANIFEST_NAME, FileEntry, Manifest
 from bert_tf.records.pair_file import PairFile
 from bert_tf.records.pairs import SUFFIXES
 from bert_tf.records.shard import INDEX_SUFFIX, index_path, open_index
+from bert_tf.records.tfrecord import TFRecordFile
+from bert_tf.records.token_file import TokenFile
 from bert_tf.settings.preparation import LICENSE_GROUPS, PreparationOptions
 from bert_tf.text.tokenizer import original_vocabulary
 
@@ -43,13 +44,12 @@ def _damage(path: Path, entry: FileEntry, stage: str) -> str:
     """What is wrong with a file that has another sha256 than its manifest says: the damaged record or block, if any."""
     try:
         if stage == "create_tfrecord_files":
-            for _ in tfrecord.TFRecordFile(path).verified_records():
+            for _ in TFRecordFile(path).verified_records():
                 pass
         elif stage == "create_token_files":
-            token_file.TokenFile(path).verify()
+            TokenFile(path).verify()
     except UserError as error:
-        reason = str(error).removeprefix(f"{path}: ")
-        return reason.removesuffix(f"; {tfrecord.REMEDY}").removesuffix(f"; {token_file.REMEDY}")
+        return str(error).removeprefix(f"{path}: ").partition("; ")[0]  # without the remedy
     sizes = f"{path.stat().st_size:,} where its manifest says {entry.num_bytes:,}"
     return f"has other bytes than those that were made, {sizes}"
 
@@ -79,7 +79,7 @@ def file_faults(entry: FileEntry, *, stage: str, folder: Path) -> list[Fault]:
         if sha256_of_file(path) != entry.sha256:
             faults.append(Fault(path, _damage(path, entry, stage)))
         elif stage == "create_token_files":
-            token_checksum = token_file.TokenFile(path).checksum
+            token_checksum = TokenFile(path).checksum
     except OSError as error:
         return [Fault(path, f"cannot be read: {error.strerror}")]
     index = index_path(path)
