@@ -4,6 +4,7 @@ As programs where that matters (`start`), else in this process, which has import
 """
 
 import json
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -69,6 +70,15 @@ def test_again_there_is_nothing_to_do(prepared, capsys):
         run(prepared, *typed)
     assert capsys.readouterr().out.count("nothing to do") == len(CHAIN) + 1
     assert contents(prepared) == before
+
+
+def test_of_token_files_with_two_casings_one_is_named(work):
+    (folder,) = work.glob("tokens/lower_case_1_shard_*")
+    shutil.copytree(folder, folder.with_name(folder.name.replace("_1_", "_0_", 1)))
+    create = run, work, "create_pairs", "--max_seq_length", 24
+    refused("has token files in .*: name a casing by --do_lower_case", *create)
+    create[0](*create[1:], "--do_lower_case", 1)
+    assert [path.parents[2] for path in work.rglob("*.24.pairs")] == [folder] * 6
 
 
 @pytest.mark.slow
