@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Callable
 
 from bert_tf.prepare.corpora import text_files
-from bert_tf.prepare.corpora.documents import Batch, Document, Position, as_line, read_files
+from bert_tf.prepare.corpora.documents import Document, as_line
 
 # "*** START OF THIS PROJECT GUTENBERG EBOOK X ***", or how the header ends in files from before 2004.
 _START = re.compile(r"\*\*\* ?START OF (THE|THIS) PROJECT GUTENBERG|\*END[* ]+THE SMALL PRINT", re.IGNORECASE)
@@ -44,11 +44,6 @@ def is_book(path: Path) -> bool:
     with text_files.open_bytes(path) as file:
         head = file.read(_HEAD_BYTES).replace(b"\0", b"").decode("latin-1")  # UTF-16 has NULs
     return bool(_START.search(head)) or len(set(_CHAPTER.findall(head))) >= 3
-
-
-def read_batches(books: Sequence[Path], position: Position) -> Iterator[Batch]:
-    """One batch per book, with the file's name: the worker reads the text."""
-    return read_files(books, position, lambda book: [str(book)])
 
 
 def clean(name: str | Path, read_lines: Callable[[Path], Iterable[str]] = text_files.read_lines) -> Document:

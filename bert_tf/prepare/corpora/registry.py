@@ -84,7 +84,9 @@ def _open_books(options: PreparationOptions, working_dir: Path) -> Corpus:
     paths = require_files(find_text_files(folder), folder, ".txt file", remedy=books.REMEDY)
     note_unread_files(folder, paths, "books are .txt files")
     clean = functools.partial(books.clean, read_lines=functools.partial(read_lines, **encoding))
-    return Corpus(paths, functools.partial(books.read_batches, paths), clean, encoding)
+    # One document per book, the file's name: the worker reads the text.
+    batches = functools.partial(read_files, paths, documents_of=lambda path: [str(path)])
+    return Corpus(paths, batches, clean, encoding)
 
 
 def _open_sample(options: PreparationOptions, working_dir: Path) -> Corpus:
