@@ -153,7 +153,8 @@ STAGES: dict[str, Callable[[PreparationOptions, Layout], None]] = {
     "create_token_files": creating.create_token_files,
     "create_tfrecord_files": creating.create_tfrecord_files,
 }
-# Patterns of the folders with a stage's manifests, relative to the working directory.
+# Patterns of the folders with a stage's manifests, relative to the working directory. Those below biobert/ are the one
+# source, and the one `tables_folder`, that lie elsewhere than the others.
 _FOLDERS = {
     "download": ("download/*", "download/glue/*", "download/pubmed/*", "biobert/BC5CDR"),
     "text_formatting": ("formatted_one_article_per_line", "biobert/ChemProt"),
