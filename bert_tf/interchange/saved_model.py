@@ -1,7 +1,7 @@
 """A trained model for servers: a SavedModel with a named signature, in the layout of a Triton model repository.
 
     <folder>/config.pbtxt               Triton's configuration of the model
-    <folder>/1/model.savedmodel/        version 1 of the model; TensorFlow Serving takes it too
+    <folder>/1/model.savedmodel/        version 1 of the model
     <folder>/settings.json              how to make inputs and read outputs, such as length and casing
     <folder>/vocab.txt, bert_config.json
 
