@@ -72,6 +72,8 @@ pubmed() { # prepares PubMed's abstracts with a vocabulary of BERT-Base
   VOCAB_FILE="$BERT_PREP_WORKING_DIR/download/google_pretrained_weights/$1_L-12_H-768_A-12/vocab.txt" \
     DO_LOWER_CASE=$2 bash "$root/data/create_datasets_from_start.sh" pubmed_baseline
 }
+# Without the packages every dataset would fail, for the same reason.
+bash "$root/scripts/python.sh" "$root/data/bertPrep.py" --help >/dev/null
 failed=""
 for dataset in $datasets; do
   prep download "$dataset" || failed+=" $dataset"

@@ -67,6 +67,11 @@ def test_what_is_fetched(checkout, arguments, datasets, corpora):
     assert started == ([f"from start {corpora}"] * times if corpora else [])
 
 
+def test_a_python_without_the_packages_is_told_once(checkout):
+    result, lines = run(checkout, FAIL="--help")
+    assert result.returncode and len(lines) == 1 and not downloads(lines)
+
+
 def test_biobert_has_both_vocabularies_and_goes_on_where_a_source_is_gone(checkout, tmp_path):
     (checkout / "scripts/biobert").mkdir()
     shutil.copy(CHECKOUT / "scripts/biobert/biobert_data_download.sh", checkout / "scripts/biobert")
