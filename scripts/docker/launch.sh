@@ -71,6 +71,10 @@ command+=("${mounts[@]}" ${variables[@]+"${variables[@]}"} -w /workspace/bert "$
 stop_if_dry_run
 
 need_docker
+# It knows other options, and some versions leave --gpus out without a word.
+[[ "$(docker --version 2>/dev/null)" != podman* ]] ||
+  fail "docker here is Podman, which takes other options for GPUs, users and memory. DRY_RUN=1 in front prints docker's" \
+    "command, to make one for Podman of; for Apptainer see docs/containers.md"
 answer=$(docker image inspect "$image" 2>&1 >/dev/null) || case $answer in
   *[Nn]o\ such\ image*) fail "there is no image '$image' yet: bash scripts/docker/build.sh makes it" ;;
   *) fail "docker does not answer: $answer" ;;

@@ -35,7 +35,8 @@ def checkout(tmp_path):
 
 
 def run(checkout, *arguments, image=False, script="data_download.sh", **environment):
-    docker = f'case $1 in image) exit {int(not image)} ;; info) exit ;; esac\nprintf "%s\\n" docker "$@" >>"$LOG"'
+    answers = f"image) exit {int(not image)} ;; info | --version) exit ;;"
+    docker = f'case $1 in {answers} esac\nprintf "%s\\n" docker "$@" >>"$LOG"'
     log = write(checkout.parent / "log", "")
     outside = dict.fromkeys(("NVIDIA_PRODUCT_NAME", "SINGULARITY_CONTAINER", "BERT_PREP_WORKING_DIR"), "")
     paths = {"PATH": programs(checkout.parent / "bin", docker=docker), "LOG": str(log)}

@@ -32,9 +32,10 @@ class Machine:
         for tool in ("bash", "dirname", "readlink", "sed", "id", "mkdir", "grep"):
             (self.bin / tool).symlink_to(str(shutil.which(tool)))
 
-    def docker(self, image: str = "exit 0", info: str = "[name=seccomp]") -> None:
+    def docker(self, image: str = "exit 0", info: str = "[name=seccomp]", version: str = "Docker 20.10") -> None:
         log = f'printf "%s\\n" "$@" >"{self.log}"; exit 7'
-        text = f'case $1 in\n info) echo "{info}" ;;\n image) {image} ;;\n *) {log} ;;\nesac'
+        answers = f'--version) echo "{version}" ;;\n info) echo "{info}" ;;\n image) {image} ;;'
+        text = f"case $1 in\n {answers}\n *) {log} ;;\nesac"
         write_program(self.bin / "docker", text)
 
     # It takes its time for each.
@@ -166,6 +167,11 @@ def test_what_is_missing_is_said(machine, script, image, said):
     (machine.folder / "file").touch()
     done = machine.start(script, RESULTS_DIR="file/results")
     assert done.returncode == 2 and re.search(f"error: .*{said}", done.stderr) and not machine.log.exists()
+
+
+def test_podman_under_dockers_name_is_not_started(machine):
+    machine.docker(version="podman version 4.3.1")
+    assert "docker here is Podman" in refusal(machine.start("launch.sh", "true")) and not machine.log.exists()
 
 
 @pytest.mark.parametrize(
