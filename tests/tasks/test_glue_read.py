@@ -196,8 +196,8 @@ def test_pairs_and_numbers_of_ones_own(tmp_path):
     assert find_labels(examples._replace(labels=["9" * 5000, "1e39", "7"])) == ("7", "9" * 5000, "1e39")
     assert examples.indices == ["0", "1"]
     rows = '{"id": "q 7", "text": "a", "kind": "b"}\n{"id": null, "text": "a", "kind": "b"}\n'
-    rows += '{"index": 9, "text": "a", "kind": "c"}'
-    assert own(tmp_path, "own.jsonl", rows).indices == ["q 7", "1", "9"]
+    rows += '{"index": 9, "text": "a", "kind": "c"}\n{"idx": 8, "text": "a", "kind": "c"}'
+    assert own(tmp_path, "own.jsonl", rows).indices == ["q 7", "1", "9", "8"]
     half = own(tmp_path, "own.jsonl", '{"text": "\\ud83d", "kind": "b"}')
     assert half.texts == (["\ufffd"],), "half a character of UTF-16 is none"
 

@@ -36,7 +36,7 @@ from bert_tf.tasks.records import (
 
 # The number of records at a file's beginning by whose content columns without a header are identified.
 _SAMPLE = 1000
-_INDEX_COLUMNS = ("index", "id")
+_INDEX_COLUMNS = ("index", "id", "idx")  # the last one in Hugging Face's data sets
 _COLUMNS_ADVICE = (
     "for other names use --task_name=custom with --text_columns, --label_column and, without a header, --columns; a "
     ".csv has commas between its columns, a .tsv tabs; --quoting=csv takes quotation marks off"
