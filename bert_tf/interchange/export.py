@@ -20,7 +20,7 @@ from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.heads import HEADS, TEXTS, Head
 from bert_tf.interchange.hugging_face import ACTIVATIONS, CONFIG, SAFETENSORS, is_transposed, to_their_name
 from bert_tf.interchange.initialise import choose_tokenizer, find_weights, require_config
-from bert_tf.interchange.labels import CLASSES, REGRESSION, numbered_labels, read_task
+from bert_tf.interchange.labels import CLASSES, REGRESSION, TrainedTask, numbered_labels, read_task
 from bert_tf.interchange.weights import Weights
 from bert_tf.model.heads import PretrainingModel
 from bert_tf.run.run_folder import read_config
@@ -95,9 +95,11 @@ def export(
     tokenizer, assumed = choose_tokenizer(vocab_file, flags, config, weights)
     architecture, names = _choose_architecture(weights, config)
     hugging_face_config = _to_hugging_face_config(config, architecture.name, tokenizer.vocab)
+    task = None
     for head in HEADS:
         if head.has_labels and head.architecture == architecture.name:
-            hugging_face_config.update(_describe_classes(weights, head))
+            task = read_task(weights, head)
+            hugging_face_config.update(_describe_classes(weights, head, task))
     texts = {CONFIG: _to_json(hugging_face_config), **tokenizer_files(tokenizer, config)}
     arrays = ((name, weights.read(name)) for name in names)  # one after the other: a large model is not held twice
     tensors = {
@@ -117,6 +119,7 @@ def export(
             casing=tokenizer.casing,
             num_weights=num_weights,
             data=training_data_name(weights.folder),
+            reads_pairs=bool(task) and len(task.text_columns) == 2,
         )
     try:
         with atomic_folder(folder) as made:
@@ -222,10 +225,10 @@ def _to_hugging_face_config(config: BertConfig, architecture: str, vocab: Mappin
     }
 
 
-def _describe_classes(weights: Weights, head: Head) -> dict[str, Any]:
+def _describe_classes(weights: Weights, head: Head, task: TrainedTask | None) -> dict[str, Any]:
     """What ``config.json`` says about a classifier: its labels, which are numbered if they are not known, and what kind
     of problem it solves."""
-    num_classes, task = weights.shapes[head.variable][0], read_task(weights, head)
+    num_classes = weights.shapes[head.variable][0]
     labels = task.labels if task else numbered_labels(num_classes)
     described = {"id2label": dict(enumerate(labels)), "label2id": dict(zip(labels, range(num_classes)))}
     problem = task.problem if task else REGRESSION if num_classes == 1 else CLASSES

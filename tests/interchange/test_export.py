@@ -96,7 +96,8 @@ def test_only_the_heads_that_are_there_count(tmp_path):
 
 
 def test_labels(tmp_path):
-    task, none = {"task_name": "MNLI", "labels": ["contradiction", "entailment", "neutral"]}, {}
+    columns = ["premise", "hypothesis"]
+    task, none = {"task_name": "x", "labels": ["contradiction", "entailment", "neutral"], "text_columns": columns}, {}
     classes = {str(number): label for number, label in enumerate(task["labels"])}
     for name, described, num_classes, labels, problem in (
         ("classes", {"task.json": json.dumps(task)}, 3, classes, "single_label_classification"),
@@ -107,6 +108,7 @@ def test_labels(tmp_path):
         config = read_json(tmp_path / f"{name}_out" / "config.json")
         assert (config["id2label"], config["problem_type"]) == (labels, problem)
         assert config["label2id"] == {label: int(number) for number, label in labels.items()}
+        assert ("text_pair" in (tmp_path / f"{name}_out/README.md").read_text()) == bool(described)
 
 
 def test_casing(tmp_path):

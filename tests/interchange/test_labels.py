@@ -151,6 +151,13 @@ def test_the_columns_that_were_trained_on_are_refused_in_another_order(data, tmp
     refused("text columns question, answer, not on answer, question; .*order$", adapt_for_prediction, turned, weights)
 
 
+def test_a_single_text_is_refused_where_pairs_were_trained_on(data, tmp_path):
+    weights = find_weights(save_untrained(tmp_path / "run", data, find_task("MRPC")))
+    words = "text columns #1 string, #2 string, not on sentence; name "
+    refused(f"{words}as many with --text_columns", adapt_for_prediction, custom_task("sentence", None, False), weights)
+    refused(f"{words}a checkpoint of that task", adapt_for_prediction, find_task("SST-2"), weights)
+
+
 def test_weights_of_another_task_with_the_same_labels_are_told(data, tmp_path):
     folder = write_classifier(tmp_path / "model", data, ("0", "1"), finetuning_task="mrpc")
     for task, said in (

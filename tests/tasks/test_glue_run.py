@@ -68,7 +68,7 @@ def test_a_run_leaves_what_is_promised(finished):
     assert header == ["index", "prediction"]
     assert [index for index, _ in lines] == [str(number) for number in range(len(GOOD + BAD))]
     assert {label for _, label in lines} <= {"0", "1"}
-    described = {"task_name": "CoLA", "labels": ["0", "1"], "is_regression": False}
+    described = {"task_name": "CoLA", "labels": ["0", "1"], "is_regression": False, "text_columns": ["sentence"]}
     assert json.loads((finished / "task.json").read_text()) == described
     assert json.loads((finished / "config.json").read_text())["settings"]["train_file"].endswith("train.tsv")
     assert "matthews correlation" in (finished / "report.html").read_text()
@@ -102,7 +102,7 @@ def test_weights_in_the_current_folder_predict(finished, data, tmp_path, monkeyp
 def save_untrained(folder, data, task, task_file="task.json"):
     """A run folder with a checkpoint of a model for the task, as new."""
     config = BertConfig.from_json_file(data / "model/bert_config.json")
-    described = {"task_name": task.name, "labels": task.labels, "is_regression": task.is_regression}
+    described = GlueTask({}, 8, task).output_meaning()
     companions, model = {task_file: json.dumps(described)}, ClassifierModel(config, task.num_classes)
     write_run(folder, model.variables, config=config, vocab=VOCAB, companions=companions)
     return folder

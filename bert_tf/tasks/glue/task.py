@@ -101,6 +101,8 @@ class GlueTask(FinetuningTask):
 
     def fixed_settings(self) -> Facts:
         settings, weights_C = super().fixed_settings(), self.class_weights_C
+        if not self.task.is_custom:  # they follow from the name
+            del settings["text_columns"]
         if self.trains and self.quoting:  # files to predict may be quoted otherwise
             settings["quoting"] = self.quoting
         if weights_C is not None:
@@ -110,8 +112,9 @@ class GlueTask(FinetuningTask):
     def output_meaning(self) -> Facts:
         task = self.task
         meaning: Facts = {"task_name": task.name, "labels": list(task.labels), "is_regression": task.is_regression}
+        meaning["text_columns"] = list(task.text_columns)
         if task.is_custom:
-            meaning.update(text_columns=list(task.text_columns), label_column=task.label_column)
+            meaning["label_column"] = task.label_column
             if task.columns:
                 meaning["columns"] = list(task.columns)
         return meaning
