@@ -29,6 +29,7 @@ from bert_tf.text.vocabulary import (
     CONTINUATION,
     SETTINGS,
     SPECIAL_TOKENS,
+    TOKENIZER,
     UNKNOWN_TOKEN,
     WORD_START,
     TokenizedLines,
@@ -40,7 +41,6 @@ from bert_tf.text.vocabulary import (
 )
 from bert_tf.text.wordpiece import WordCache
 
-TOKENIZER = "tokenizer.json"
 ADDED_TOKENS, _SPECIAL_NAMES, _MODEL_CONFIG = "added_tokens.json", "special_tokens_map.json", "config.json"
 _REMEDY = "fetch the model's tokenizer again"
 # A vocabulary may have as many ids without a piece as it has pieces, and this many more; beyond, it is damaged.

@@ -25,6 +25,7 @@ SENTENCEPIECE_SUFFIX = ".model"
 WORD_START = "\u2581"
 # The files of a tokenizer, beside weights, records and exports, with Hugging Face's names.
 VOCABULARY, SENTENCEPIECE_MODEL, SETTINGS = "vocab.txt", "vocab.model", "tokenizer_config.json"
+TOKENIZER = "tokenizer.json"  # whatever steps it has; transformers 5 writes no vocab.txt beside it
 # A vocabulary made from normalised text may still have this share of pieces that are not normalised.
 _MAX_UNREACHABLE = 0.01
 # Word tables are padded by at most this many rows, to a multiple of 128.
@@ -197,7 +198,9 @@ def load_pieces(path: str | Path) -> tuple[str, ...]:
 
     Raises: UserError if the file is missing, not UTF-8, repeats a token, or lacks one of `SPECIAL_TOKENS`.
     """
-    check_file(Path(path), "name the model's vocab.txt, or make one by bertPrep.py --action create_vocab")
+    pipeline = Path(path).with_name(TOKENIZER)
+    new = "name the model's vocab.txt, or make one by bertPrep.py --action create_vocab"
+    check_file(Path(path), f"name {pipeline}" if pipeline.is_file() else new)
     text = read_text(Path(path), f"vocabulary file {path}")
     pieces = tuple(line.removesuffix("\r") for line in text.removesuffix("\n").split("\n"))
     check_pieces(pieces, f"vocabulary file {path}")

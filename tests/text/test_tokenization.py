@@ -186,6 +186,13 @@ def test_a_vocabulary_that_cannot_be_right_is_refused(tmp_path, content, message
     refused(f"{path}.*{re.escape(message)}", load_pieces, path)
 
 
+def test_a_folder_without_a_vocabulary_file_has_another(tmp_path):
+    """As transformers 5 writes it; to make a vocabulary would give the model's pieces other ids."""
+    refused("vocab.txt does not exist; name .* create_vocab$", load_pieces, tmp_path / "vocab.txt")
+    (tmp_path / "tokenizer.json").write_text("{}")
+    refused(f"exist; name {tmp_path}/tokenizer.json$", load_pieces, tmp_path / "vocab.txt")
+
+
 def test_only_line_ends_and_a_byte_order_mark_are_no_part_of_tokens(tmp_path):
     """As in transformers: Google's Chinese vocabulary has U+2028 on a line, others have a no-break space."""
     path = tmp_path / "vocab.txt"
