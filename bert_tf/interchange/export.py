@@ -119,7 +119,7 @@ def export(
             casing=tokenizer.casing,
             num_weights=num_weights,
             data=training_data_name(weights.folder),
-            reads_pairs=bool(task) and len(task.text_columns) == 2,
+            reads_pairs=task is not None and len(task.text_columns) == 2,
         )
     try:
         with atomic_folder(folder) as made:

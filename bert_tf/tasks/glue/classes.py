@@ -62,7 +62,7 @@ def adapt_for_prediction(task: TextTask, weights: Weights) -> tuple[TextTask, st
         )
     columns, trained_columns = task.text_columns, tuple(trained.text_columns if trained else ())
     is_other_order = columns != trained_columns and sorted(columns) == sorted(trained_columns)
-    if trained_columns and (len(columns) != len(trained_columns) or is_other_order):
+    if trained and trained_columns and (len(columns) != len(trained_columns) or is_other_order):
         remedy = "name as many with --text_columns, and the same in that order"
         raise UserError(
             f"{weights.folder} was fine-tuned on the text columns {', '.join(trained_columns)}, not on "
