@@ -86,5 +86,9 @@ def add_tokenizer_arguments(parser: argparse.ArgumentParser) -> None:
         help="the model's vocab.txt, tokenizer.json or SentencePiece .model, if it is not beside the weights",
     )
     for name, effect in (("do_lower_case", "lower-case the text"), ("strip_accents", "take accents off letters")):
-        help_text = f"1: {effect}; default: as the model says, else as its vocabulary suggests"
-        parser.add_argument(f"--{name}", type=int, choices=(0, 1), help=help_text)
+        parser.add_argument(
+            f"--{name}",
+            type=int,
+            choices=(0, 1),
+            help=f"1: {effect}; default: as the model says, else as its vocabulary suggests",
+        )

@@ -61,11 +61,10 @@ def main(_: Sequence[str]) -> int:
         try:
             compile_code(source, compiled_file(source))
         except (OSError, subprocess.CalledProcessError) as error:
-            reason = "the compiler says why" if isinstance(error, subprocess.CalledProcessError) else error
-            remedy = (
-                "install a C++ compiler, or name one by CXX=; until then Python does the same, several times slower"
-            )
-            raise UserError(f"{source.name} was not compiled: {reason}; {remedy}") from None
+            raise UserError(
+                f"{source.name} was not compiled ({error}); install a C++ compiler, or name one by CXX=; until then "
+                "Python does the same, several times slower"
+            ) from None
     return 0
 
 

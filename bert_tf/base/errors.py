@@ -54,12 +54,11 @@ def contrast(one: object, other: object) -> tuple[str, str]:
 
     Of long values only the part around the difference is shown; characters that only look alike are shown as escapes.
     """
-    texts, max_chars = (repr(one), repr(other)), 200
+    texts, begin, end = (repr(one), repr(other)), 0, 200
     if len({unicodedata.normalize("NFKC", text) for text in texts}) == 1:
         texts = ascii(one), ascii(other)
-    is_long = max(map(len, texts)) > max_chars
-    begin = max(len(os.path.commonprefix(texts)) - max_chars // 2, 0) if is_long else 0
-    end = begin + max_chars
+    if max(map(len, texts)) > end and (num_equal := len(os.path.commonprefix(texts))) > 100:
+        begin, end = num_equal - 100, num_equal + 100
     first, second = ("..." * (begin > 0) + text[begin:end] + "..." * (text[end:] > "") for text in texts)
     return first, second
 
@@ -129,8 +128,9 @@ def _require_utf8() -> None:
     """Raises: UserError if Python decodes paths otherwise than as UTF-8: TensorFlow would look for other paths."""
     encoding = sys.getfilesystemencoding()
     if codecs.lookup(encoding).name != "utf-8":
-        remedy = "unset PYTHONUTF8, or set LC_ALL=C.UTF-8"
-        raise UserError(f"paths are read as UTF-8, but Python is set to {encoding}; {remedy}")
+        raise UserError(
+            f"paths are read as UTF-8, but Python is set to {encoding}; unset PYTHONUTF8, or set LC_ALL=C.UTF-8"
+        )
 
 
 def exit_on_user_error(main: Callable[[Sequence[str]], Result]) -> Callable[[Sequence[str]], Result]:

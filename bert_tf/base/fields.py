@@ -59,8 +59,7 @@ def checked_fields(content: Any, kinds: Mapping[str, type]) -> dict[str, Any]:
     """
     for name, kind in kinds.items():
         value = content.get(name) if isinstance(content, dict) else None
-        is_number = type(value) is int and kind is float
-        if not is_number and type(value) is not kind:
+        if type(value) not in ((float, int) if kind is float else (kind,)):
             raise ValueError(f"names no {name}, or not as {KIND_NAMES[kind]}")
     return {name: content[name] for name in kinds}
 
@@ -84,8 +83,10 @@ def fault_of_label(label: str) -> str:
     if not label.strip():
         return "a label must not be empty"
     if character := _INVISIBLE.search(label):
-        kinds = "a control character, half of a UTF-16 pair, or cannot be seen"
-        return f"U+{ord(character[0]):04X} in a label is {kinds}; take it out"
+        return (
+            f"U+{ord(character[0]):04X} in a label is a control character, half of a UTF-16 pair, or cannot be seen; "
+            "take it out"
+        )
     return ""
 
 
@@ -116,8 +117,7 @@ class Fields(dict[str, Any]):
         present = [name for name in present if self[name] != ""] or present
         if other := next((name for name in present if str(self[name]) != str(self[present[0]])), None):
             first, second = contrast(self[present[0]], self[other])
-            fault = f"{present[0]!r} is {first} and {other!r} is {second}"
-            raise ValueError(f"{fault}, but only one can be read; {remedy}")
+            raise ValueError(f"{present[0]!r} is {first} and {other!r} is {second}, but only one can be read; {remedy}")
         self.read_names.update(present)
         return self[present[0]] if present else None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import glob
 import hashlib
 import io
@@ -76,8 +75,10 @@ def _temporary(path: Path) -> Path:
 def remove_leftovers(folder: Path) -> None:
     """Removes what killed processes have left half-written or half-deleted in a folder."""
     for path in folder.glob(_TEMPORARY_GLOB):
-        remove = functools.partial(shutil.rmtree, ignore_errors=True) if path.is_dir() else Path.unlink
-        remove(path)
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink()
 
 
 def remove_folder(path: Path) -> None:
@@ -163,8 +164,10 @@ def check_folder(path: Path, title: str, *, writes: bool = True) -> None:
             with tempfile.TemporaryFile(dir=folder):
                 pass
         except OSError as error:
-            fault = f"{folder} cannot be written to ({error.strerror})"
-            raise UserError(f"{title}: {fault}; change its permissions, make room, or name another") from None
+            raise UserError(
+                f"{title}: {folder} cannot be written to ({error.strerror}); change its permissions, make room, or "
+                "name another"
+            ) from None
 
 
 def check_readable_path(path: str | Path, title: str) -> None:
@@ -237,11 +240,9 @@ def decode_utf8(content: bytes, position: str, encoding: str = "utf-8") -> str:
     try:
         return content.decode(encoding)
     except UnicodeDecodeError as error:
-        remedy = (
-            "convert the file: iconv -f ENCODING -t UTF-8, where ENCODING may be WINDOWS-1252, GB18030 or SHIFT_JIS"
-        )
         raise UserError(
-            f"{position}: byte {error.start} is not UTF-8 (0x{content[error.start]:02x}); {remedy}"
+            f"{position}: byte {error.start} is not UTF-8 (0x{content[error.start]:02x}); convert the file: "
+            "iconv -f ENCODING -t UTF-8, where ENCODING may be WINDOWS-1252, GB18030 or SHIFT_JIS"
         ) from None
 
 
@@ -271,8 +272,10 @@ def check_file(path: Path, remedy: str) -> None:
         raise UserError(f"{path} is not a file; {remedy}")
     with naming_unreadable(path), open(path, "rb") as file:
         if file.read(len(_LFS_POINTER)) == _LFS_POINTER:
-            remedy = f"run 'git lfs pull' in its folder, or {remedy}"
-            raise UserError(f"{path} only stands for the file itself, which Git LFS has not fetched yet; {remedy}")
+            raise UserError(
+                f"{path} only stands for the file itself, which Git LFS has not fetched yet; run 'git lfs pull' in its "
+                f"folder, or {remedy}"
+            )
 
 
 def open_file(path: Path) -> io.BufferedReader:
@@ -307,8 +310,7 @@ def read_json_object(path: Path, remedy: str) -> dict[str, Any]:
         ends with `remedy`.
     """
     with naming_unreadable(path, remedy):
-        text = read_text(path, str(path))
-    return read_object(text, str(path), remedy, is_strict=True)
+        return read_object(read_text(path, str(path)), str(path), remedy, is_strict=True)
 
 
 def sha256_of_file(path: Path) -> str:

@@ -17,17 +17,16 @@ _USAGE = "usage: python -m bert_tf.launch LAUNCHER [value ...], where LAUNCHER i
 
 @exit_on_user_error
 def main(argv: Sequence[str]) -> int:
-    name, texts = (argv[1:2] or [""])[0], argv[2:]
+    name, *texts = argv[1:] or [""]
     if name in ("-h", "--help"):
         show([_USAGE, *(f"  {recipe}" for recipe in find_recipes()), "LAUNCHER --help lists the values that it takes."])
         return 0
     recipe = find_recipe(name)
     if texts[:1] in (["-h"], ["--help"]):
-        lines = [f"values of {name}, by position (its variables: docs/settings.md):"]
+        show([f"values of {name}, by position (its variables: docs/settings.md):"])
         for number, argument in enumerate(recipe.arguments, 1):
             default = f"; default {argument.default}" if argument.default else ""
-            lines.append(f"  {number:2} {argument.name}: {argument.rule}{default}")
-        show(lines)
+            show([f"  {number:2} {argument.name}: {argument.rule}{default}"])
         return 0
     return recipe.launch(texts, LaunchEnvironment(os.environ))
 

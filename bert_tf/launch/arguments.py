@@ -115,9 +115,10 @@ class Positionals:
 
     def name_of(self, setting: str, phase: str = "") -> str:
         """The name of the argument that stands for a setting and ends with `phase`; "" if there is none."""
-        candidates = (argument for argument in self.arguments if argument.setting.name == setting)
-        names = (argument.name for argument in candidates if argument.name.endswith(phase))
-        return next(names, "")
+        for argument in self.arguments:
+            if argument.setting.name == setting and argument.name.endswith(phase):
+                return argument.name
+        return ""
 
     def title(self, name: str) -> str:
         """The argument's name and position, for messages."""

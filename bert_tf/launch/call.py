@@ -24,10 +24,8 @@ from bert_tf.settings.declaration import from_variables, pick_settings
 
 # Exit codes after which a restart is useless: success, the user's mistake, a stop by the user or the system.
 _FINAL_CODES = (
-    0,
-    USER_ERROR_EXIT_CODE,
-    STOPPED_EXIT_CODE,
-    *(128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)),
+    *(0, USER_ERROR_EXIT_CODE, STOPPED_EXIT_CODE),
+    *(128 + signal.SIGHUP, 128 + signal.SIGINT, 128 + signal.SIGTERM),
 )
 _CHECKPOINTS = "a run folder, a folder with a checkpoint or Hugging Face's model, or a prefix as .../bert_model.ckpt"
 # The pause before a restart, which doubles with each consecutive start that has made no progress.
@@ -97,15 +95,16 @@ class Call(abc.ABC):
         """Shows the plan and, unless this is a dry run, carries it out; returns the first exit code that is not 0."""
         environment = self.environment
         self.check()
-        limits = {name: environment.value_of(name) for name in ("restarts", "max_hours")}
-        plan = [
-            *self.positionals.describe(),
-            *self.describe(),
-            f"device = {environment.describe_device(self.num_ranks)}",
-            f"results_dir = {short_path(self.folder)}",
-            *(f"{name} = {limit:g}" for name, limit in limits.items() if limit),
-        ]
-        show(plan)
+        limits = ((name, environment.value_of(name)) for name in ("restarts", "max_hours"))
+        show(
+            [
+                *self.positionals.describe(),
+                *self.describe(),
+                f"device = {environment.describe_device(self.num_ranks)}",
+                f"results_dir = {short_path(self.folder)}",
+                *(f"{name} = {limit:g}" for name, limit in limits if limit),
+            ]
+        )
         runs = environment.prepare(self.num_ranks, self.folder, self.runs)
         if runs is None:
             return 0
@@ -143,26 +142,24 @@ class Call(abc.ABC):
     def _train(self, training: Run) -> int:
         environment, run_folder = self.environment, Path(training.flags["model_dir"])
         flags, logs = self.settings(training.program, training.flags), run_folder / "logs"
-        num_fruitless, restarts = 0, environment.value_of("restarts")
-        while True:
+        restarts, num_fruitless = environment.value_of("restarts"), 0
+        update = newest_update(run_folder) if restarts else 0
+        while not environment.signals:
             if (left := environment.hours_left()) is not None:
                 if left < 1e-4:
-                    show(
-                        [f"MAX_HOURS={environment.value_of('max_hours'):g} are over: stopped; the same command goes on"]
-                    )
-                    return STOPPED_EXIT_CODE
+                    show([f"MAX_HOURS={environment.value_of('max_hours'):g} are over; the same command goes on"])
+                    break
                 flags["max_hours"] = f"{left:.4f}"
-            reached = newest_update(run_folder) if restarts else 0
-            if environment.signals:
-                return STOPPED_EXIT_CODE
             command = ["-m", f"bert_tf.programs.{training.program}", *flag_texts(flags)]
             code = run(training.title, command, self.num_ranks, logs, environment)
             if code in _FINAL_CODES or environment.signals or not restarts:
                 return code
-            update = newest_update(run_folder)
+            reached, update = update, newest_update(run_folder)
             num_fruitless = 0 if update > reached else num_fruitless + 1
-            count = f"starts in a row without a checkpoint after update {update}: {num_fruitless} of {restarts}"
-            ended = f"{training.title} ended with code {code}{describe_signal(code)}; {count}"
+            ended = (
+                f"{training.title} ended with code {code}{describe_signal(code)}; starts in a row without a checkpoint "
+                f"after update {update}: {num_fruitless} of {restarts}"
+            )
             if num_fruitless > restarts:
                 show([f"{ended}; given up: {short_path(logs)} says why; put that right, and the same command goes on"])
                 return code
@@ -171,6 +168,7 @@ class Call(abc.ABC):
             for _ in range(round(pause_secs / POLL_SECS)):
                 if not environment.signals:
                     time.sleep(POLL_SECS)
+        return STOPPED_EXIT_CODE
 
 
 class Recipe(NamedTuple):
@@ -210,11 +208,11 @@ def check_model(checkpoint: Path, positionals: Positionals) -> None:
     )
     described, expected = (sizes.get("num_hidden_layers"), sizes.get("hidden_size")), PRESETS[positionals["bert_model"]]
     if described != expected:
-        theirs, ours = (
-            f"num_hidden_layers {layers} and hidden_size {width}" for layers, width in (described, expected)
+        raise UserError(
+            f"{positionals.title('bert_model')} is {positionals['bert_model']}, with {expected[0]} layers of width "
+            f"{expected[1]}, but {file} has num_hidden_layers {described[0]} and hidden_size {described[1]}; name its "
+            "model, or use the program itself (run_*.py)"
         )
-        name = f"{positionals.title('bert_model')} is {positionals['bert_model']}, with {ours}"
-        raise UserError(f"{name}, but {file} has {theirs}; name its model, or use the program itself (run_*.py)")
 
 
 def newest_update(run_folder: Path) -> int:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Callable
 
@@ -50,17 +50,20 @@ class LaunchEnvironment:
         self.init_checkpoint = init_checkpoint and os.path.abspath(init_checkpoint)
         self.signals: list[int] = []
         self._started_at = time.monotonic()
-        self.num_gpus = 0 if self.value_of("device") == "cpu" else count_gpus(environ)
 
-    def with_variables(self, environ: Mapping[str, str]) -> LaunchEnvironment:
-        """A copy with other variables, which shares the time that counts for MAX_HOURS and the received signals."""
-        other = LaunchEnvironment(environ)
+    @functools.cached_property  # nvidia-smi takes a second on some machines
+    def num_gpus(self) -> int:
+        return 0 if self.value_of("device") == "cpu" else count_gpus(self.environ)
+
+    def with_variables(self, variables: Mapping[str, str]) -> LaunchEnvironment:
+        """A copy in which these are set, which shares the time that counts for MAX_HOURS and the received signals."""
+        other = LaunchEnvironment({**self.environ, **variables})
         other._started_at, other.signals = self._started_at, self.signals
         return other
 
-    def with_defaults(self, defaults: Mapping[str, str]) -> dict[str, str]:
-        """The variables, and `defaults` for those that are unset or, which means the same, empty."""
-        return {**self.environ, **{name: text for name, text in defaults.items() if not self.environ.get(name)}}
+    def with_defaults(self, defaults: Mapping[str, str]) -> LaunchEnvironment:
+        """The same with `defaults` for variables that are unset or, which means the same, empty."""
+        return self.with_variables({name: text for name, text in defaults.items() if not self.environ.get(name)})
 
     def value_of(self, name: str) -> Any:
         """The value that a variable gives a setting; None if no variable does."""
@@ -85,11 +88,9 @@ class LaunchEnvironment:
         Raises:
           UserError: a check has failed, or `make` raises it; in a dry run missing things are only noted.
         """
-        made, start = None, self.start(num_ranks)
-        steps: list[Callable[[], Any]] = [partial(check, start) for check in START_CHECKS]
-        steps += [partial(check, results, f"RESULTS_DIR={results}") for check in (check_folder, check_readable_path)]
-        steps.append(make)
-        for step in steps:
+        made, start, title = None, self.start(num_ranks), f"RESULTS_DIR={results}"
+        steps: list[Callable[[], Any]] = [functools.partial(check, start) for check in START_CHECKS]
+        for step in (*steps, lambda: check_folder(results, title), lambda: check_readable_path(results, title), make):
             try:
                 made = step()
             except MissingError as error:
@@ -97,9 +98,10 @@ class LaunchEnvironment:
                     raise
                 show([f"note: a real run would stop here: {error}"])
         show([f"launcher = {start.launcher}"])
-        if self.is_dry_run:
-            show(["DRY_RUN: nothing was started"])
-        return None if self.is_dry_run else made
+        if not self.is_dry_run:
+            return made
+        show(["DRY_RUN: nothing was started"])
+        return None
 
     def describe_device(self, num_ranks: int) -> str:
         if self.num_gpus:
@@ -123,7 +125,7 @@ def as_argument(value: Any) -> Any:
 def short_path(path: Path) -> str:
     """A path, relative to the working folder if it is inside that."""
     relative = os.path.relpath(path)
-    return relative if not relative.startswith("..") else str(path)
+    return relative if not relative.startswith("..") else os.path.abspath(path)
 
 
 def show(lines: Sequence[str]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -72,8 +71,8 @@ class Finetuning(Call):
     def describe(self) -> list[str]:
         lines = [f"{self.data_label} = {short_path(self.data)}"]
         if self.trains:
-            rate = f"{self.positionals.flags()['learning_rate'] * self.num_ranks:g}"
-            lines += [f"global_batch_size = {self.batch_size * self.num_ranks}", f"effective_learning_rate = {rate}"]
+            rate = self.positionals.flags()["learning_rate"] * self.num_ranks
+            lines += [f"global_batch_size = {self.batch_size * self.num_ranks}", f"effective_learning_rate = {rate:g}"]
         return lines
 
     def check(self) -> None:
@@ -115,11 +114,8 @@ class Finetuning(Call):
         return {"init_checkpoint": None, "bert_config_file": file, "vocab_file": vocab_file}, {file: config}
 
     def results(self, runs: Sequence[Run]) -> Sequence[str]:
-        result_files = {**self.result_files, **({"curves": "report.html"} if self.trains else {})}
-        files = {
-            label: Path(os.path.normpath(runs[0].flags["model_dir"] / file)) for label, file in result_files.items()
-        }
-        return [f"{label}: {short_path(file)}" for label, file in files.items()]
+        files = [*self.result_files.items(), *([("curves", "report.html")] if self.trains else [])]
+        return [f"{label}: {short_path(runs[0].flags['model_dir'] / file)}" for label, file in files]
 
 
 _GOOGLES = "data/download/google_pretrained_weights/uncased_L-24_H-1024_A-16/bert_model.ckpt"
@@ -163,8 +159,11 @@ class SquadCall(Finetuning):
     def questions(self, split: str) -> Path:
         """SQuAD's file for a split; raises `UserError` if it is missing."""
         file = self.data / f"{split}-v{self.positionals['squad_version']}.json"
-        download = "download it with data/bertPrep.py --action download --dataset squad"
-        check_file(file, f"{download}, or set SQUAD_DIR to the folder that holds it")
+        check_file(
+            file,
+            "download it with data/bertPrep.py --action download --dataset squad, or set SQUAD_DIR to the folder that "
+            "holds it",
+        )
         return file
 
 
@@ -197,8 +196,10 @@ class GlueCall(Finetuning):
     def from_positionals(cls, kind: str, positionals: Positionals, environment: LaunchEnvironment) -> GlueCall:
         name = positionals["task_name"]
         if name.lower() == CUSTOM:
-            program = f"run_classifier.py --task_name={CUSTOM}, docs/fine_tuning.md"
-            raise UserError(f"task_name (position 1) is {name!r}: for files of your own see {program}")
+            raise UserError(
+                f"task_name (position 1) is {name!r}: for files of your own see run_classifier.py "
+                f"--task_name={CUSTOM}, docs/fine_tuning.md"
+            )
         name = find_task(name).name
         data = environment.path("glue_dir", environment.data_dir / "download" / "glue") / name
         return cls(f"{kind}_{name.lower()}", positionals, environment, "data_dir", data)
@@ -216,10 +217,11 @@ class GlueCall(Finetuning):
                 raise MissingError(f"{error}; GLUE_DIR names the folder with the tasks' folders") from None
         if self.trains:
             return [self.run("glue", "train_and_eval", **flags)]
-        modes = ["eval", "predict"]
+        runs = [self.run("", "eval", **flags)]
         try:
             find_files(task, PREDICT, str(self.data), None)
         except UserError as error:
-            modes.remove("predict")
             show([f"nothing is predicted, only scored: {error}"])
-        return [self.run("", mode, **flags) for mode in modes]
+        else:
+            runs.append(self.run("", "predict", **flags))
+        return runs

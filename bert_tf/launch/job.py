@@ -90,17 +90,17 @@ def run(title: str, command: Sequence[str], num_ranks: int, log_folder: Path, en
         variables[LAUNCHER_VARIABLE] = f"{os.getpid()} {platform.node()}"
     if sys.stdout.isatty() and sys.stderr.isatty():
         variables[COLUMNS_VARIABLE] = str(shutil.get_terminal_size().columns)
-    passed_on = [name for name in variables if name.startswith(_PASSED_ON)]
     full_command = [
-        *launcher_command(start, passed_on),
+        *launcher_command(start, [name for name in variables if name.startswith(_PASSED_ON)]),
         *(python, "-m", "bert_tf.launch.rank", str(folder), str(num_ranks)),
         *(python, *command, *(["--use_horovod"] if start.uses_horovod else [])),
     ]
     # If this process is killed, mpirun and horovodrun must live on, or they would kill ranks that are still saving.
     # Ranks on this machine notice by themselves that it is gone. srun passes SIGUSR1 on, upon which they save, but ends
     # them by SIGTERM.
-    ranks_notice_end = start.launcher in ("mpirun", "horovodrun") and not start.hosts
-    death_signal = 0 if ranks_notice_end else signal.SIGUSR1 if start.launcher == "srun" else signal.SIGTERM
+    death_signal = signal.SIGUSR1 if start.launcher == "srun" else signal.SIGTERM
+    if start.launcher in ("mpirun", "horovodrun") and not start.hosts:
+        death_signal = 0
     write_text(folder / SIGNALS_FILE, "\n")  # now, so that the file exists even if the disk is full later
 
     def pass_on(number: int) -> None:
@@ -135,13 +135,13 @@ def _show(folder: Path, launcher: subprocess.Popen, received: Sequence[int], num
         ended = launcher.poll() is not None
         if received.count(signal.SIGINT) > 1:  # the user does not want to wait
             launcher.terminate()
-        if time.monotonic() > look_at:
+        if time.monotonic() > until:
+            launcher.terminate()
+            until = math.inf  # it is given as much time again
+        elif until == math.inf and time.monotonic() > look_at:
             look_at += _LOOK_SECS
-            if until == math.inf and _have_ended(folder, num_ranks):
+            if _have_ended(folder, num_ranks):
                 until = time.monotonic() + _MOST_SECS_WITHOUT_RANKS
-            elif time.monotonic() > until:
-                launcher.terminate()
-                until = look_at = math.inf
         # No log yet, or a disk that does not answer.
         with contextlib.suppress(OSError), open(folder / "rank_0.log", "rb") as file:
             file.seek(num_copied)
@@ -164,14 +164,6 @@ def _have_ended(folder: Path, num_ranks: int) -> bool:
     return False
 
 
-# A process that is killed by SIGKILL cannot report it.
-_WHY_KILLED = (
-    "rank {rank} was killed (SIGKILL). If its log does not say that it stood still, most likely the kernel killed it "
-    "because the machine's memory ran out ('dmesg' says so): try a smaller micro-batch with more accumulation, "
-    "fewer ranks, or a smaller model"
-)
-
-
 def _exit_code(folder: Path, start: Start, launcher_code: int, received: Sequence[int]) -> int:
     """The exit code of the rank that failed first; prints the reason where rank 0's log, already shown, lacks it."""
     ends = []
@@ -179,19 +171,22 @@ def _exit_code(folder: Path, start: Start, launcher_code: int, received: Sequenc
         rank_code, ended_at = file.read_text().split()
         ends.append((float(ended_at), int(file.stem[len("rank_") :]), int(rank_code)))
         file.unlink()
-    stop_requested = any(number in STOP_SIGNALS for number in received)
+    stop_requested, all_have_ended = any(number in STOP_SIGNALS for number in received), len(ends) == start.num_ranks
     # If a rank has left no code and no stop was requested, the launcher has stopped the other ranks: not their failure.
-    not_failures = (0,) if stop_requested or len(ends) == start.num_ranks else (0, STOPPED_EXIT_CODE)
-    failures = sorted(end for end in ends if end[-1] not in not_failures)
-    if failures:
-        _, rank, code = failures[0]
+    not_failures = (0,) if stop_requested or all_have_ended else (0, STOPPED_EXIT_CODE)
+    if failures := [end for end in ends if end[-1] not in not_failures]:
+        _, rank, code = min(failures)
         if rank != 0 and code != STOPPED_EXIT_CODE:
             print_beside_bars(f"rank {rank} ended first, with code {code}{describe_signal(code)}:")
             _print_end(folder / f"rank_{rank}.log")
-        if code == 128 + signal.SIGKILL:
-            print_beside_bars(_WHY_KILLED.format(rank=rank))
+        if code == 128 + signal.SIGKILL:  # which a process cannot report itself
+            print_beside_bars(
+                f"rank {rank} was killed (SIGKILL). If its log does not say that it stood still, most likely the "
+                "kernel killed it because the machine's memory ran out ('dmesg' says so): try a smaller micro-batch "
+                "with more accumulation, fewer ranks, or a smaller model"
+            )
         return code
-    if not launcher_code and len(ends) == start.num_ranks:
+    if all_have_ended and not launcher_code:
         return 0
     if stop_requested:  # before any rank was running that could react to it
         return STOPPED_EXIT_CODE

@@ -69,10 +69,16 @@ def find_data(data_dir: Path) -> tuple[list[PreparedData], list[Path]]:
             arguments, lengths = manifest.arguments, None
             if data_format == "records":
                 lengths = int(arguments["max_seq_length"]), int(arguments["max_predictions_per_seq"])
-            vocabulary = f"{manifest.vocab.sha256} {arguments['do_lower_case']} {arguments['strip_accents']}"
-            is_cased = not arguments["do_lower_case"]
-            text = hashlib.sha256(" ".join(entry.sha256 for entry in manifest.inputs).encode()).hexdigest()[:16]
-            complete.append(PreparedData(folder, folder.name, data_format, lengths, is_cased, vocabulary, text))
+            prepared = PreparedData(
+                folder,
+                folder.name,
+                data_format,
+                lengths,
+                is_cased=not arguments["do_lower_case"],
+                vocabulary=f"{manifest.vocab.sha256} {arguments['do_lower_case']} {arguments['strip_accents']}",
+                text=hashlib.sha256(" ".join(entry.sha256 for entry in manifest.inputs).encode()).hexdigest()[:16],
+            )
+            complete.append(prepared)
     return complete, unfinished
 
 
@@ -117,11 +123,13 @@ def choose_data(
         f"found below {data_dir}: {', '.join(listed) or 'nothing'}"
     )
     if choices:
-        remedies = ["move the folders that are not wanted elsewhere"]
-        if len({choice[0].data_format for choice in choices}) > 1:
-            remedies.insert(0, f"choose by DATA_FORMAT={'|'.join(FORMATS)}")
+        remedies = []
         if len({choice[0].dataset.lower() for choice in choices}) > 1:
-            remedies.insert(0, "choose by DATASET=<name>")
-        raise UserError(f"{fault}; {', or '.join(remedies)}")
-    command = "data/bertPrep.py --action create_token_files (or create_tfrecord_files)"
-    raise MissingError(f"{fault}; make them with {command}, or set DATA_DIR to the working directory that holds them")
+            remedies.append("choose by DATASET=<name>")
+        if len({choice[0].data_format for choice in choices}) > 1:
+            remedies.append(f"choose by DATA_FORMAT={'|'.join(FORMATS)}")
+        raise UserError(f"{fault}; {', or '.join([*remedies, 'move the folders that are not wanted elsewhere'])}")
+    raise MissingError(
+        f"{fault}; make them with data/bertPrep.py --action create_token_files (or create_tfrecord_files), or set "
+        "DATA_DIR to the working directory that holds them"
+    )

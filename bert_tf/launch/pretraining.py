@@ -86,8 +86,11 @@ class Phase:
 
     @property
     def global_batch_size(self) -> int:
-        num_rows = 1 if isinstance(self.train_batch_size, str) else self.train_batch_size
-        return num_rows * self.num_accumulation_steps * self.num_ranks
+        return self.micro_batch_size * self.num_accumulation_steps * self.num_ranks
+
+    @property
+    def micro_batch_size(self) -> int:
+        return 1 if isinstance(self.train_batch_size, str) else self.train_batch_size
 
     @property
     def num_sequences(self) -> int:
@@ -164,8 +167,11 @@ class Pretraining(Call):
 
     def _has_successor(self, phase: Phase) -> bool:
         """Whether a phase that starts from this one's weights has a checkpoint, and so needs them no more."""
-        successors = (other for other in self.phases if other.starts_after == phase.name)
-        return any(find_checkpoints(self.run_folder(other) / "checkpoints") for other in successors)
+        return any(
+            find_checkpoints(self.run_folder(other) / "checkpoints")
+            for other in self.phases
+            if other.starts_after == phase.name
+        )
 
     def end_reason(self, phase: Phase) -> str | None:
         """The recorded reason why the phase's run has ended; None if it has not ended, or was started again."""
@@ -192,12 +198,13 @@ class Pretraining(Call):
                     f"--max_predictions_per_seq={num_masked}"
                 )
             if not phase.num_updates:
-                steps = f"{self.positionals.title('train_steps')} is {self.positionals['train_steps']}"
-                raise UserError(f"{steps}: {phase.title} would have no update; raise it, or make its update smaller")
+                raise UserError(
+                    f"{self.positionals.title('train_steps')} is {self.positionals['train_steps']}: {phase.title} "
+                    "would have no update; raise it, or make its update smaller"
+                )
             check_unpacked(phase.train_batch_size, self.environment.value_of("packing"))
-            size = {"train_batch_size": 1} if phase.train_batch_size == AUTO else {}
             try:
-                self.check_settings("pretraining", {**self._flags(phase), **size})
+                self.check_settings("pretraining", {**self._flags(phase), "train_batch_size": phase.micro_batch_size})
             except UserError as error:
                 raise UserError(f"{phase.title}, of {phase.num_updates} updates: {error}") from None
 
@@ -233,8 +240,10 @@ class Pretraining(Call):
         }
         previous = next((phase for phase in self.phases if phase.name == chosen[0].starts_after), None)
         if previous and not (self.has_weights(previous) or self._has_successor(previous)):
-            start = f"the end of {previous.title}, which {short_path(self.run_folder(previous))} has not reached"
-            raise MissingError(f"{chosen[0].title} starts from {start}; run it first")
+            raise MissingError(
+                f"{chosen[0].title} starts from the end of {previous.title}, which "
+                f"{short_path(self.run_folder(previous))} has not reached; run it first"
+            )
         if not environment.is_dry_run:
             self.locks.enter_context(lock_folder(folder))  # so that the plan does not change while the runs go on
         if has_begun and not environment.value_of("continue_with_changes"):
@@ -251,7 +260,7 @@ class Pretraining(Call):
         config = pick_settings(
             PretrainingConfig,
             settings,
-            train_batch_size=1 if phase.train_batch_size == AUTO else phase.train_batch_size,
+            train_batch_size=phase.micro_batch_size,
             num_accumulation_steps=phase.num_accumulation_steps,
             num_ranks=phase.num_ranks,
         )
@@ -265,15 +274,15 @@ class Pretraining(Call):
         """
         recorded = read_config(self.run_folder(phase))
         assert recorded, "it has begun"
-        old_identity, data_facts = recorded["identity"], recorded.get("data", {})
+        data_facts = recorded.get("data", {})
         # Records have no rules in config.json: they are masked by the default ones.
-        masking = {**dataclasses.asdict(MaskingOptions()), **data_facts.get("masking_rules", {})}
-        model = BertConfig.preset(self.positionals["bert_model"], old_identity["bert_config"]["vocab_size"])
-        old, new = {**masking, **old_identity}, {"bert_config": model.to_dict(), **self.identity(phase)}
+        rules = {**dataclasses.asdict(MaskingOptions()), **data_facts.get("masking_rules", {})}
+        old: Values = {**rules, **recorded["identity"]}
+        model = BertConfig.preset(self.positionals["bert_model"], old["bert_config"]["vocab_size"])
+        new = {"bert_config": model.to_dict(), **self.identity(phase)}
         if self.end_reason(phase) == CONVERGED and self._has_successor(phase):
-            stopping = ("eval_steps", "early_stopping")
-            old.update({name: recorded.get("settings", {}).get(name) for name in stopping})
-            new.update({name: self.environment.value_of(name) for name in stopping})
+            for name in ("eval_steps", "early_stopping"):
+                old[name], new[name] = recorded.get("settings", {}).get(name), self.environment.value_of(name)
         old_manifest = data_facts.get("manifest_sha256")
         if data and old_manifest and old_manifest != data.manifest_sha256:
             old["data"] = f"{data_facts['input_files']}, manifest {old_manifest[:16]}"
@@ -348,8 +357,17 @@ def make_phase(
     def value(setting: str) -> Any:
         return positionals[positionals.name_of(setting, argument_suffix)]
 
-    sizes = value("train_batch_size"), value("num_accumulation_steps"), positionals[positionals.name_of("num_ranks")]
-    return Phase(name, *lengths, *sizes, value("learning_rate"), value("warmup_steps"), num_updates, argument_suffix)
+    return Phase(
+        name,
+        *lengths,
+        value("train_batch_size"),
+        value("num_accumulation_steps"),
+        num_ranks=positionals[positionals.name_of("num_ranks")],
+        learning_rate=value("learning_rate"),
+        warmup_steps=value("warmup_steps"),
+        num_updates=num_updates,
+        argument_suffix=argument_suffix,
+    )
 
 
 def make_phases(positionals: Positionals) -> list[Phase]:
@@ -395,11 +413,8 @@ def check_same_plan(folder: Path, plan: Mapping[str, Any], not_begun: Sequence[P
     earlier = read_json_object(file, "delete it, and the run goes on if its settings are the same")
     endings = tuple(phase.argument_suffix for phase in not_begun if phase.argument_suffix)
     fixed = [name for name in plan if name in earlier and not name.endswith(endings)]
-    _check_same(
-        folder,
-        "arguments",
-        describe_differences(*({name: values[name] for name in fixed} for values in (earlier, plan))),
-    )
+    differences = describe_differences({name: earlier[name] for name in fixed}, {name: plan[name] for name in fixed})
+    _check_same(folder, "arguments", differences)
 
 
 def _check_same(folder: Path, subject: str, differences: str) -> None:

@@ -65,8 +65,7 @@ def main(argv: Sequence[str]) -> int:
     folder, num_ranks, command = Path(argv[1]), int(argv[2]), argv[3:]
     rank = rank_number(os.environ) if num_ranks > 1 else 0
     # Ranks that horovodrun starts in a Slurm step have these variables, too, but get their addresses from horovodrun.
-    is_in_step = {"SLURM_PROCID", "HOROVOD_GLOO_RENDEZVOUS_PORT"} <= os.environ.keys()
-    if is_in_step and "HOROVOD_RANK" not in os.environ:
+    if {"SLURM_PROCID", "HOROVOD_GLOO_RENDEZVOUS_PORT"} <= os.environ.keys() and "HOROVOD_RANK" not in os.environ:
         os.environ.update(slurm_place(os.environ))
     received: list[int] = []  # signals, also those that arrive before the rank is started
     for number in without_ignored_hangup(FORWARDED_SIGNALS):
@@ -185,18 +184,16 @@ def _watch(child: subprocess.Popen, folder: Path, received: list[int], log: io.F
             child.kill()
         num_stopped = num_stopped + 1 if name and process_state(str(child.pid)) == "T" else 0
         if num_stopped == MAX_STOPPED_POLLS:
-            message = (
-                f"error: {name} has stood still for {num_stopped * WATCH_SECS:.0f} s (SIGSTOP, say) and is ended, "
-                "because all others wait for it. The same command goes on from the last checkpoint\n"
-            )
             with contextlib.suppress(OSError):  # a full disk
-                log.write(message.encode())
+                log.write(
+                    f"error: {name} has stood still for {num_stopped * WATCH_SECS:.0f} s (SIGSTOP, say) and is ended, "
+                    "because all others wait for it. The same command goes on from the last checkpoint\n".encode()
+                )
             child.kill()
 
 
 def _wait_for_others(folder: Path, num_ranks: int, code: int) -> None:
-    secs = {0: 0.0, STOPPED_EXIT_CODE: WAIT_FOR_SAVING_SECS}.get(code, WAIT_AFTER_FAILURE_SECS)
-    until = time.monotonic() + secs
+    until = time.monotonic() + {0: 0.0, STOPPED_EXIT_CODE: WAIT_FOR_SAVING_SECS}.get(code, WAIT_AFTER_FAILURE_SECS)
     while num_ranks > 1 and time.monotonic() < until and folder.is_dir():  # the user may have removed it
         if len(list(folder.glob("rank_*.exit"))) >= num_ranks:
             return

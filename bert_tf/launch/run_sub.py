@@ -63,8 +63,12 @@ class RunSub:
         start = Start(num_ranks, 0, environ)
         with contextlib.suppress(MissingError):  # a dry run goes on; a real run refuses it below
             start.check_launcher()
-        srun = launcher_command(start)
-        show([f"+ bash scripts/run_pretraining_lamb_phase{phase}.sh {shlex.join(texts)}", f"srun = {shlex.join(srun)}"])
+        show(
+            [
+                f"+ bash scripts/run_pretraining_lamb_phase{phase}.sh {shlex.join(texts)}",
+                f"srun = {shlex.join(launcher_command(start))}",
+            ]
+        )
         run_folder = folder / f"phase_{phase}"
         before = newest_update(run_folder)
         environment = LaunchEnvironment(environ)
@@ -84,15 +88,14 @@ class RunSub:
 
 def is_preempted(job: str) -> bool:
     """Whether Slurm is preempting a running job, to make room for another one."""
-    shown = subprocess.run(["scontrol", "show", "job", job], capture_output=True, text=True).stdout
-    return re.search(r"\bPreemptTime=\d", shown) is not None
+    shown = subprocess.run(["scontrol", "show", "job", job], capture_output=True, text=True)
+    return re.search(r"\bPreemptTime=\d", shown.stdout) is not None
 
 
 def count_tasks(environment: LaunchEnvironment) -> int:
     """The number of tasks of the job; outside of a job the number that sbatch would give it, by default 8 per node."""
     environ, num_nodes = environment.environ, environment.start(1).num_nodes
-    num_per_node = slurm_count(environ, "SLURM_NTASKS_PER_NODE")
-    num_tasks = slurm_count(environ, "SLURM_NTASKS") or num_nodes * num_per_node
+    num_tasks = slurm_count(environ, "SLURM_NTASKS") or num_nodes * slurm_count(environ, "SLURM_NTASKS_PER_NODE")
     if not num_tasks and not environment.is_dry_run:
         raise UserError(f"sbatch lacks --ntasks-per-node, the GPUs of a node, as in {_USAGE}")
     return num_tasks or num_nodes * 8
@@ -113,24 +116,27 @@ def refuse_mistyped(environ: Mapping[str, str], phase: int) -> None:
     """Raises `UserError` for a variable that has no effect, but has an argument's name or is probably mistyped."""
     effective = {variable_of(argument, phase) for argument in LAMB}
     effective |= {setting.variable for setting in with_variable(*SETTINGS)}
-    suggestions, other_phase = {}, 3 - phase  # by what a user may have typed
-    for argument in LAMB:
-        if variable := variable_of(argument, phase):
-            suggestions[argument.setting.name.upper()] = variable
-        in_other_phase = f"{variable_of(argument, other_phase)} with PHASE={other_phase}"
-        suggestions[argument.name.upper()] = variable or in_other_phase
+    suggestions = {}  # by what a user may have typed
+    for number in (3 - phase, phase):  # what has an effect in this phase goes before what has one in the other
+        for argument in LAMB:
+            if variable := variable_of(argument, number):
+                variable += "" if number == phase else f" with PHASE={number}"
+                suggestions.update({argument.setting.name.upper(): variable, argument.name.upper(): variable})
     suggestions |= {**dict(zip(effective, effective)), "NUM_GPUS": "sbatch's -N and --ntasks-per-node"}
     for name in sorted(set(environ) - effective):
         likely = name if name in suggestions else re.sub(r"_PHASE\d$", "", name)
         close = difflib.get_close_matches(likely, suggestions, 1, _ALIKE)
         if environ[name] and close:
-            hint = f"run.sub reads no such variable; did you mean {suggestions[close[0]]}?"
-            raise UserError(f"{name}={environ[name]}: {hint} Else take it out: env -u {name} sbatch ...")
+            raise UserError(
+                f"{name}={environ[name]}: run.sub reads no such variable; did you mean {suggestions[close[0]]}? Else "
+                f"take it out: env -u {name} sbatch ..."
+            )
 
 
 def argument_texts(phase: int, environ: Mapping[str, str], folder: Path, num_ranks: int) -> list[str]:
     """The recipe's arguments: from their variables, else from the plan of a run begun in `folder`, else defaults."""
-    remedy = "set RESULTS_DIR to another folder"
-    plan: dict[str, Any] = read_json_object(folder / PLAN, remedy) if (folder / PLAN).exists() else {}
-    defaults = {**{argument.name: argument.default for argument in LAMB}, **_DEFAULTS, **plan, "num_gpus": num_ranks}
+    defaults: dict[str, Any] = {**{argument.name: argument.default for argument in LAMB}, **_DEFAULTS}
+    if (folder / PLAN).exists():
+        defaults.update(read_json_object(folder / PLAN, "set RESULTS_DIR to another folder"))
+    defaults["num_gpus"] = num_ranks
     return [environ.get(variable_of(argument, phase)) or str(defaults[argument.name]) for argument in LAMB]

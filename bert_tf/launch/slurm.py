@@ -79,8 +79,7 @@ def interface_towards(address: str) -> str:
 
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((address, 9))  # sends nothing
-        source = probe.getsockname()[0]
         for name, addresses in psutil.net_if_addrs().items():
-            if any(entry.address == source for entry in addresses):
+            if probe.getsockname()[0] in (entry.address for entry in addresses):
                 return name
     return ""

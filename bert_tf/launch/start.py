@@ -27,11 +27,8 @@ def rank_python(start: Start) -> str:
 
 def container_options(environ: Mapping[str, str]) -> list[str]:
     """srun's options for ranks in CONTAINER_IMAGE."""
-    folders = [
-        str(CHECKOUT),
-        *(os.path.abspath(expand_home(environ[name])) for name in _FOLDER_VARIABLES if environ.get(name)),
-    ]
-    mounts = [f"{folder}:{folder}" for folder in dict.fromkeys(folders)]
+    named = (os.path.abspath(expand_home(environ[name])) for name in _FOLDER_VARIABLES if environ.get(name))
+    mounts = [f"{folder}:{folder}" for folder in dict.fromkeys((str(CHECKOUT), *named))]
     if environ.get("CONTAINER_MOUNTS"):
         mounts.append(environ["CONTAINER_MOUNTS"])
     return [
@@ -87,12 +84,11 @@ def launcher_command(start: Start, variables: Sequence[str] = ()) -> list[str]:
     if launcher == "srun":
         # Without the numbers of tasks srun may put all on the first machine that has enough cores. Ranks are not bound
         # to cores: each has as many threads as its share of the machine's cores.
-        number_per_node, is_even = start.ranks_per_node, start.num_ranks % start.num_nodes == 0
-        tasks = f"--ntasks-per-node={number_per_node} --distribution=block"
-        if not is_even:  # srun ignores --ntasks-per-node
-            tasks = f"--nodes={start.num_nodes} --distribution=plane={number_per_node}"
-        options = f"--ntasks={number} {tasks} --kill-on-bad-exit=1 --mpi=none --cpu-bind=none"
-        return ["srun", *options.split(), *(container_options(start.environ) if start.uses_container else [])]
+        tasks = f"--ntasks-per-node={start.ranks_per_node} --distribution=block"
+        if start.num_ranks % start.num_nodes:  # srun ignores --ntasks-per-node
+            tasks = f"--nodes={start.num_nodes} --distribution=plane={start.ranks_per_node}"
+        command = f"srun --ntasks={number} {tasks} --kill-on-bad-exit=1 --mpi=none --cpu-bind=none".split()
+        return [*command, *(container_options(start.environ) if start.uses_container else [])]
     on_hosts = ["-H", ",".join(f"{name}:{ranks}" for name, ranks in start.hosts.items())] if start.hosts else []
     if launcher == "horovodrun":
         return [*horovodrun("gloo", start.num_ranks), *on_hosts]

@@ -35,7 +35,7 @@ def add_option(parser: argparse.ArgumentParser, option: Setting) -> None:
     default = "" if option.default is None else f" Default: {option.default}."
     parser.add_argument(
         f"--{option.name}",
-        type=argument_type(option, map(str, option.choices)),
+        type=argument_type(option),
         help=f"{option.help}{rule}{default}".replace("%", "%%"),
         metavar="|".join(map(str, option.choices)) or option.name.upper(),
         **({} if bare is None else {"nargs": "?", "const": bare}),  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import operator
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Callable, TypeVar, Union
 
 from bert_tf.base.command_line import expand_home, parse_number, parse_switch, parse_whole, suggestion
@@ -77,11 +77,9 @@ class Setting:
             return f"one of {', '.join(map(str, self.choices))}"
         if self.kind == "str":
             return "a text, not empty"
-        bounds = ", and ".join(
-            f"{words} {bound:,}" if isinstance(bound, int) else f"{words} {bound:g}" for words, _, bound in self._bounds
-        )
+        bounds = (f"{words} {bound:{',' if isinstance(bound, int) else 'g'}}" for words, _, bound in self._bounds)
         kind = "a whole number" if self.kind == "int" else "a number"
-        return f"{kind} {bounds}".rstrip() + (f", or {self.word}" if self.word else "")
+        return f"{kind} {', and '.join(bounds)}".rstrip() + (f", or {self.word}" if self.word else "")
 
     def parse(self, text: str) -> Any:
         """The value of a text. Raises ValueError if the text does not follow the rule."""
@@ -89,16 +87,16 @@ class Setting:
             return text
         value = expand_home(text) if self.is_path else _PARSE[self.kind](text)
         if not text or not self.allows(value):  # such as --init_checkpoint=$UNSET
-            raise ValueError(f"must be {self.rule}")
+            raise ValueError
         return value
 
     def allows(self, value: Any) -> bool:
         """Whether a value follows the rule; None does if it is the default."""
-        if value is None or (self.word and value == self.word):
-            return value is not None or self.default is None
+        if value is None:
+            return self.default is None
         if self.choices:
             return value in self.choices
-        if self.kind not in ("int", "float"):
+        if self.kind not in ("int", "float") or (self.word and value == self.word):
             return True
         return value == value and all(compare(value, bound) for _, compare, bound in self._bounds)  # NaN is refused
 
@@ -124,9 +122,8 @@ def same_setting(cls: type, name: str) -> Any:
 
 def pick_settings(cls: type[Values], source: Any, **overrides: Any) -> Values:
     """A `cls` object with `overrides`, else with the attributes of `source`, else (missing or None) with defaults."""
-    names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
-    values = {name: value for name in names if (value := getattr(source, name, None)) is not None}
-    return cls(**{**values, **overrides})
+    values = {field.name: getattr(source, field.name, None) for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    return cls(**{**{name: value for name, value in values.items() if value is not None}, **overrides})
 
 
 def settings_of(*classes: type) -> Iterator[Setting]:
@@ -140,16 +137,15 @@ def find_setting(name: str, *classes: type) -> Setting:
     return next(declared for declared in settings_of(*classes) if declared.name == name)
 
 
-def argument_type(declared: Setting, known_words: Iterable[str] = ()) -> Callable[[str], Any]:
-    """The setting's `parse` for argparse, with an error that names the rule and the known word most like the text."""
-
-    words = tuple(known_words)
+def argument_type(declared: Setting) -> Callable[[str], Any]:
+    """The setting's `parse` for argparse, with an error that names the rule and the choice most like the text."""
 
     def convert(text: str) -> Any:
         try:
             return declared.parse(text)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} must be {declared.rule}{suggestion(text, words)}") from None
+            hint = suggestion(text, map(str, declared.choices))
+            raise argparse.ArgumentTypeError(f"{text!r} must be {declared.rule}{hint}") from None
 
     return convert
 
@@ -182,5 +178,4 @@ def from_variables(environ: Mapping[str, str], *classes: type) -> dict[str, Any]
 
 def fixed_settings(values: Any) -> dict[str, Any]:
     """The fields of a settings object that must not change within a run."""
-    names = (declared.name for declared in settings_of(type(values)) if declared.is_fixed)
-    return {name: getattr(values, name) for name in names}
+    return {each.name: getattr(values, each.name) for each in settings_of(type(values)) if each.is_fixed}

@@ -149,8 +149,9 @@ class PreparationOptions(MaskingOptions):
         """Those in `license_groups`, in the order of `LICENSE_GROUPS`. Raises: UserError for an unknown group."""
         names = {name.strip() for name in self.license_groups.split(",")}
         if unknown := names.difference(LICENSE_GROUPS):
-            groups = ", ".join(LICENSE_GROUPS)
-            raise UserError(f"license_groups={self.license_groups}: {min(unknown)!r} must be one of {groups}")
+            raise UserError(
+                f"license_groups={self.license_groups}: {min(unknown)!r} must be one of {', '.join(LICENSE_GROUPS)}"
+            )
         return tuple(name for name in LICENSE_GROUPS if name in names)
 
 

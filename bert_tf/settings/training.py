@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from bert_tf.base.errors import UserError
 from bert_tf.optimizer_registry import OPTIMIZERS
-from bert_tf.settings.declaration import LARGEST, check, find_setting, fixed_settings, setting, with_default
+from bert_tf.settings.declaration import LARGEST, check, fixed_settings, setting, with_default
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 XLA_SCOPES = ("step", "blocks", "off")
@@ -124,8 +124,10 @@ class TrainingConfig:
         if self.train_batch_size != AUTO and self.global_batch_size > MAX_GLOBAL_BATCH:
             raise UserError(f"global_batch_size={self.global_batch_size}: must be at most {MAX_GLOBAL_BATCH:,}")
         if isinstance(self.eval_steps, float) and self.eval_steps > 1 and self.eval_steps % 1:
-            rule = "above 1 it is a number of updates, which must be whole, and below 1 a part of an epoch"
-            raise UserError(f"eval_steps={self.eval_steps:g}: {rule}")
+            raise UserError(
+                f"eval_steps={self.eval_steps:g}: above 1 it is a number of updates, which must be whole, and below 1 "
+                "a part of an epoch"
+            )
         if self.early_stopping and not self.eval_steps:
             raise UserError(f"early_stopping={self.early_stopping} counts evaluations: give eval_steps, too")
 
@@ -171,8 +173,7 @@ class TrainingConfig:
     @property
     def optimizer_options(self) -> dict[str, Any]:
         """Arguments of the optimizer's class, besides its schedule."""
-        options = OPTIMIZERS[self.optimizer_type].options
-        return {argument: getattr(self, name) for name, argument in options.items()}
+        return {argument: getattr(self, name) for name, argument in OPTIMIZERS[self.optimizer_type].options.items()}
 
     def identity(self) -> dict[str, Any]:
         """The settings that must not change when a run is resumed.
@@ -256,31 +257,37 @@ class PretrainingConfig(TrainingConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.warmup_steps > self.num_train_steps:
-            steps = f"warmup_steps={self.warmup_steps} is more than num_train_steps={self.num_train_steps}"
-            raise UserError(f"{steps}: the learning rate would never decay; warm up for fewer, or train for more")
+            raise UserError(
+                f"warmup_steps={self.warmup_steps} is more than num_train_steps={self.num_train_steps}: the learning "
+                "rate would never decay; warm up for fewer, or train for more"
+            )
         if self.decay_steps and self.decay_steps > self.num_train_steps - self.warmup_steps:
-            available = f"{self.num_train_steps} updates less {self.warmup_steps} of warm-up"
-            raise UserError(f"decay_steps={self.decay_steps}: more than there are, {available}; take fewer")
+            raise UserError(
+                f"decay_steps={self.decay_steps}: more than there are, {self.num_train_steps} updates less "
+                f"{self.warmup_steps} of warm-up; take fewer"
+            )
         if self.decay_steps and self.continuous_join is not None:
             raise UserError(
                 "continuous_join has no effect with decay_steps, which say when the rate falls; leave it out"
             )
         for owner, entry in OPTIMIZERS.items():
             for name in entry.options if owner != self.optimizer_type else ():
-                if getattr(self, name) != find_setting(name, type(self)).default:
-                    fault = f"{name}={getattr(self, name)}"
-                    raise UserError(f"{fault} has no effect with optimizer_type={self.optimizer_type}; {owner} has it")
+                if (value := getattr(self, name)) != getattr(type(self), name):
+                    raise UserError(
+                        f"{name}={value} has no effect with optimizer_type={self.optimizer_type}; {owner} has it"
+                    )
         if self.max_predictions_per_seq > self.max_seq_length:
-            most = f"at most max_seq_length={self.max_seq_length}"
-            raise UserError(f"max_predictions_per_seq={self.max_predictions_per_seq}: must be {most}")
+            raise UserError(
+                f"max_predictions_per_seq={self.max_predictions_per_seq}: must be at most max_seq_length="
+                f"{self.max_seq_length}"
+            )
 
     def with_split(self, split: BatchSplit) -> PretrainingConfig:
         config = super().with_split(split)
         if config.max_eval_steps is not None:
             return config
-        return dataclasses.replace(
-            config, max_eval_steps=-(-EVALUATED_INSTANCES // (config.eval_batch_size * config.num_ranks))
-        )
+        num_steps = -(-EVALUATED_INSTANCES // (config.eval_batch_size * config.num_ranks))
+        return dataclasses.replace(config, max_eval_steps=num_steps)
 
     def num_updates(self, num_rows: int) -> int:
         return self.num_train_steps
@@ -320,10 +327,11 @@ class FinetuningConfig(TrainingConfig):
         # Thanks to the 1e-9, 100 rows x 0.29 epochs are 29 rows, not 28.999... as in floating point.
         updates = int(num_rows * self.num_train_epochs / self.global_batch_size + 1e-9)
         if updates < 1:
-            batch, epochs = self.global_batch_size, self.num_train_epochs
-            fault = f"{num_rows} rows x {epochs:g} epochs do not fill one update of {batch} rows"
-            split = "train_batch_size x num_accumulation_steps x ranks"
-            raise UserError(f"{fault} ({split}): make it smaller, or num_train_epochs larger")
+            raise UserError(
+                f"{num_rows} rows x {self.num_train_epochs:g} epochs do not fill one update of "
+                f"{self.global_batch_size} rows (train_batch_size x num_accumulation_steps x ranks): make it smaller, "
+                "or num_train_epochs larger"
+            )
         return updates
 
     def num_warmup_updates(self, num_rows: int) -> int:

@@ -114,7 +114,7 @@ def make_pretraining(number: int, positionals: Positionals, environment: LaunchE
     )
     defaults = {"DATASET": "pubmed_baseline", "INIT_CHECKPOINT": str(environment.data_dir / weights)}
     checkpoint = {"INIT_CHECKPOINT": positionals["init_checkpoint"]} if number == 2 else {}
-    environment = environment.with_variables({**environment.with_defaults(defaults), **checkpoint})
+    environment = environment.with_defaults(defaults).with_variables(checkpoint)
     return Pretraining(
         f"biobert_phase_{number}", positionals, environment, "lamb", [phase], is_cased=positionals["cased"]
     )

@@ -15,7 +15,7 @@ import math
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -107,9 +107,13 @@ class Budget(Pretraining):
         """That of the last part: the largest power of two that fits by the memory plan."""
         if not self.environment.num_gpus:
             return LARGEST_MICRO_BATCH_OF_CPU
-        config = BertConfig.preset(self.positionals["bert_model"], GOOGLE_VOCAB_SIZE)
-        lengths = LAST.lengths(self.environment)
-        work = Workload(config, *lengths, "step", precision=self.precision, has_kernels=may_have_kernels())
+        work = Workload(
+            BertConfig.preset(self.positionals["bert_model"], GOOGLE_VOCAB_SIZE),
+            *LAST.lengths(self.environment),
+            "step",
+            precision=self.precision,
+            has_kernels=may_have_kernels(),
+        )
         limit = PLANNED_SHARE * find_rank_memory(None, 1).num_bytes
         return largest_micro_batch(work, limit, LARGEST_BATCH // FEWEST_MICRO_BATCHES)
 
@@ -152,8 +156,8 @@ class Measurement(Budget):
         recorded, differences = read_config(self.run_folder(phase)), self.describe_changes(phase)
         assert recorded, "it was measured"
         if not differences and text and text.vocab and not self.environment.init_checkpoint:
-            measured_size = recorded["identity"]["bert_config"]["vocab_size"]
-            differences = describe_differences({"vocab_size": measured_size}, {"vocab_size": text.vocab.size})
+            model = recorded["identity"]["bert_config"]
+            differences = describe_differences(model, {**model, "vocab_size": text.vocab.size})
         if differences:
             raise UserError(
                 f"{short_path(self.run_folder(phase))} was measured with other settings ({differences}): name another "
@@ -201,13 +205,11 @@ class Training(Budget):
 def make_budget(positionals: Positionals, environment: LaunchEnvironment) -> Budget:
     """The measurement, if the results folder has no measured rates yet, else the training."""
     dataset = {} if positionals["dataset"] == ANY else {"DATASET": positionals["dataset"]}
-    environment = environment.with_variables({**environment.with_defaults(PRESET), **dataset})
+    environment = environment.with_defaults(PRESET).with_variables(dataset)
     text = _manifest_of_text(environment)
-    counts = text.counts if text else {}
     # Pack by default if two documents fit into one sequence, on average; longer documents fill their sequences.
-    is_short = counts and 2 * counts["num_tokens"] <= LAST.max_seq_length * counts["num_documents"]
-    if environment.value_of("packing") is None and is_short:
-        environment = environment.with_variables({**environment.environ, "PACKING": "1"})
+    if text and 2 * text.counts["num_tokens"] <= LAST.max_seq_length * text.counts["num_documents"]:
+        environment = environment.with_defaults({"PACKING": "1"})
     call = Measurement("budget", positionals, environment, "adamw", [])
     size = call.micro_batch_size
     rate = _peak_rate(positionals["bert_model"], size * FEWEST_MICRO_BATCHES)
@@ -230,11 +232,16 @@ def make_budget(positionals: Positionals, environment: LaunchEnvironment) -> Bud
     # A training that has begun records its settings and data, and may continue on a machine with other rates.
     num_tokens = math.inf
     if not (call.folder / PARTS[0].name / CONFIG).exists():
-        num_tokens = counts.get("num_tokens_training", counts.get("num_tokens", math.inf))
+        num_tokens = _num_tokens(text) if text else num_tokens
         for phase in measurements:
             call.check_measured(phase, text)
     _check_hours(positionals, rates, num_tokens)
     return Training("budget", positionals, environment, "adamw", _phases_of_training(call, rates))
+
+
+def _num_tokens(text: Manifest) -> int:
+    """The tokens of the text to train on; manifests of older versions name only those of all text."""
+    return text.counts.get("num_tokens_training", text.counts["num_tokens"])
 
 
 def _manifest_of_text(environment: LaunchEnvironment) -> Manifest | None:
@@ -258,16 +265,12 @@ def _check_hours(positionals: Positionals, rates: Sequence[float], num_tokens: f
     enough = math.ceil(100 * min_hours) / 100
     if hours < min_hours:
         fault = (
-            f"enough for {int(FEWEST_UPDATES * hours / min_hours):,} updates of {SMALLEST_BATCH} sequences at the "
-            f"{rates[-1]:,.1f} a second measured here; fewer than {FEWEST_UPDATES:,} teach a model little"
+            f"fewer than {FEWEST_UPDATES:,} updates of {SMALLEST_BATCH} sequences, at the {rates[-1]:,.1f} a second "
+            "measured here, teach a model little"
         )
         remedy = f"give at least {enough:g} hours, or take a smaller model"
     else:
-        num_epochs = MOST_EPOCHS * hours / max_hours
-        fault = (
-            f"the {num_tokens:,} tokens of the text would be read {num_epochs:,.0f} times, and after {MOST_EPOCHS} "
-            "there is nothing left to learn"
-        )
+        fault = f"read more than {MOST_EPOCHS} times, the {num_tokens:,} tokens of the text have nothing left to teach"
         remedy = f"prepare more text, or give {math.floor(100 * max_hours) / 100:g} hours"
     if enough > max_hours:
         needed = math.ceil(tokens_per_hour * enough / MOST_EPOCHS)
@@ -321,23 +324,21 @@ def _measured_rate(call: Budget, phase: Phase) -> float | None:
     """The last recorded sequences a second of a finished measurement; None if there are none."""
     events = read_events(call.run_folder(phase)) if call.end_reason(phase) == DONE else []
     rates = [event.get("throughput_train") for event in events if event["event"] == "train"]
-    rate: Any = rates[-1] if rates else None
-    return rate if is_number(rate) and 0 < rate < math.inf else None
+    return rates[-1] if rates and is_number(rates[-1]) and 0 < rates[-1] < math.inf else None
 
 
 def _describe_text(call: Training, data: PreparedData) -> None:
     """Shows how often the text is read, and the loss that follows from the frequency of pieces alone."""
     manifest = read_manifest(data.folder / MANIFEST_NAME, "create_token_files")
     assert manifest, "without one, the data were not chosen"
-    counts = manifest.counts
-    tokens = counts.get("num_tokens_training", counts["num_tokens"])
-    epochs = sum(phase.num_sequences * phase.max_seq_length for phase in call.phases) / tokens
+    num_tokens = _num_tokens(manifest)
+    num_read = sum(phase.num_sequences * phase.max_seq_length for phase in call.phases)
     loss = _loss_of_frequencies(data.folder)
     if not call.environment.value_of("no_next_sentence"):
         loss += math.log(2)  # that of guessing
     show(
         [
-            f"epochs = {epochs:.3g} of {tokens:,} tokens",
+            f"epochs = {num_read / num_tokens:.3g} of {num_tokens:,} tokens",
             f"loss_to_beat = {loss:.2f} with no more than how often each piece occurs; "
             f"the loss should be lower after {call.phases[0].num_updates // 5:,} updates",
         ]
@@ -359,19 +360,12 @@ def _loss_of_frequencies(folder: Path) -> float:
 
 def _time_so_far(call: Training) -> list[str]:
     """A line about the hours that an interrupted training has used, without the time between its starts."""
-    runs = [read_events(call.run_folder(phase)) for phase in call.phases]
-    events = [event for run in runs for event in run]
+    events = [event for phase in call.phases for event in read_events(call.run_folder(phase))]
     if not events:
         return []
-    times = [event["time_unix"] for event in events]
-    starts = [number for number, event in enumerate(events) if event["event"] == "start"]
-    between = sum(times[number] - times[number - 1] for number in starts if number) / 3600
-    hours = (times[-1] - times[0]) / 3600 - between
-    reached = sum(max((event["update"] for event in run), default=0) for run in runs)
-    return [
-        f"so_far = {reached:,} updates in {hours:.2f} of {call.positionals['hours']:g} hours; {between:.2f} between "
-        f"its {len(starts)} start(s) are not counted (MAX_HOURS stops it earlier)"
-    ]
+    pairs = zip(events, events[1:])
+    secs = sum(end["time_unix"] - begin["time_unix"] for begin, end in pairs if end["event"] != "start")
+    return [f"hours_so_far = {secs / 3600:.2f}, without the time between two starts (MAX_HOURS stops it earlier)"]
 
 
 RECIPES = {"pretraining_budget": Recipe(BUDGET, make_budget)}
