@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from bert_tf.base.command_line import CommandParser
 from bert_tf.base.errors import exit_on_user_error
@@ -18,21 +18,24 @@ _DESCRIPTION = """Says what would keep a training from working on this machine, 
 Exit code: 0; 1 where there is a problem; 2 for a wrong argument."""
 
 
-def _examinations() -> Iterator[tuple[str, Findings]]:
+def _examinations() -> list[tuple[str, Findings]]:
+    """What is examined; each generator does its work only when its findings are asked for."""
     data = machine.find_folder("data", "DATA_DIR", "BERT_PREP_WORKING_DIR")
     results = machine.find_folder("results", "RESULTS_DIR")
-    yield "Python", software.examine_python()
-    yield "packages", software.examine_packages()
-    yield "GPU", machine.examine_gpus()
-    yield "TensorFlow", software.examine_tensorflow()
-    yield "Horovod", software.examine_horovod()
-    yield "launcher", software.examine_launcher()
-    yield "shared memory", machine.examine_shared_memory()
-    yield "machine", machine.examine_cores_and_memory()
-    for folder in (data, results):
-        yield "file system", machine.examine_file_system(folder)
-    yield "data", machine.examine_data(data)
-    yield "disk", machine.examine_room_for_results(results)
+    return [
+        ("Python", software.examine_python()),
+        ("packages", software.examine_packages()),
+        ("GPU", machine.examine_gpus()),
+        ("TensorFlow", software.examine_tensorflow()),
+        ("Horovod", software.examine_horovod()),
+        ("launcher", software.examine_launcher()),
+        ("shared memory", machine.examine_shared_memory()),
+        ("machine", machine.examine_cores_and_memory()),
+        ("file system", machine.examine_file_system(data)),
+        ("file system", machine.examine_file_system(results)),
+        ("data", machine.examine_data(data)),
+        ("disk", machine.examine_room_for_results(results)),
+    ]
 
 
 @exit_on_user_error

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bert_tf.base.command_line import expand_home
-from bert_tf.base.files import atomic_folder, check_folder, checkout
+from bert_tf.base.files import atomic_folder, check_folder, work_folder
 from bert_tf.base.locks import NO_FLOCK_ERRORS
 from bert_tf.base.machine.hardware import GIB, ask_nvidia_smi, count_cores, count_gpus, memory_limit, total_memory
 from bert_tf.doctor.findings import OK, PROBLEM, WARNING, Finding, Findings, judge
@@ -21,8 +21,7 @@ PCI, SHM = Path("/sys/bus/pci/devices"), Path("/dev/shm")
 
 
 def examine_gpus() -> Findings:
-    query = "--query-gpu=memory.total,memory.used,driver_version,name"
-    lines = ask_nvidia_smi(query, "--format=csv,noheader,nounits")
+    lines = ask_nvidia_smi("--query-gpu=memory.total,memory.used,driver_version,name", "--format=csv,noheader,nounits")
     rows = [line.split(", ", 3) for line in lines if line.count(", ") > 2]
     if not rows:
         yield _explain_no_gpus()
@@ -30,9 +29,12 @@ def examine_gpus() -> Findings:
     for number, (total, used, driver, name) in enumerate(rows):
         # For a GPU that shares the machine's memory, nvidia-smi prints no numbers.
         total_gib, used_gib = (int(text) / 1024 if text.isdecimal() else 0.0 for text in (total, used))
-        fact = f"{number}: {name}, {total_gib:.1f} GiB, of which processes hold {used_gib:.1f}, driver {driver}"
-        remedy = "nvidia-smi names them, and CUDA_VISIBLE_DEVICES chooses another GPU"
-        yield judge(used_gib <= 0.1 * total_gib, fact, remedy, WARNING)
+        yield judge(
+            used_gib <= 0.1 * total_gib,
+            f"{number}: {name}, {total_gib:.1f} GiB, of which processes hold {used_gib:.1f}, driver {driver}",
+            "nvidia-smi names them, and CUDA_VISIBLE_DEVICES chooses another GPU",
+            WARNING,
+        )
     if (visible := count_gpus(os.environ)) < len(rows):
         yield Finding(WARNING, f"CUDA_VISIBLE_DEVICES leaves {visible} of {len(rows)} GPU(s): unset it to use all")
 
@@ -40,14 +42,19 @@ def examine_gpus() -> Findings:
 def _explain_no_gpus() -> Finding:
     if shutil.which("nvidia-smi"):
         answer = (ask_nvidia_smi() or ["nothing"])[0]
-        remedy = "install the driver again, or reboot where it was updated; on a login node look from within a job"
-        state = WARNING if "No devices" in answer else PROBLEM
-        return Finding(state, f"nvidia-smi lists none and says: {answer}. Way out: {remedy}")
-    # PCI vendor 10de is NVIDIA; class 03 is a display controller.
-    facts = [((device / "vendor").read_text(), (device / "class").read_text()) for device in PCI.glob("*")]
-    if any(vendor.strip() == "0x10de" and kind.startswith("0x03") for vendor, kind in facts):
-        remedy = "install the driver; start a container with the GPUs (scripts/docker/launch.sh)"
-        return Finding(WARNING, f"there is an NVIDIA GPU, but no nvidia-smi, so it will not be used: {remedy}")
+        return Finding(
+            WARNING if "No devices" in answer else PROBLEM,
+            f"nvidia-smi lists none and says: {answer}. Way out: install the driver again, or reboot where it was "
+            "updated; on a login node look from within a job",
+        )
+    for device in PCI.glob("*"):
+        # PCI vendor 10de is NVIDIA; class 03 is a display controller.
+        if (device / "vendor").read_text().strip() == "0x10de" and (device / "class").read_text().startswith("0x03"):
+            return Finding(
+                WARNING,
+                "there is an NVIDIA GPU, but no nvidia-smi, so it will not be used: install the driver; start a "
+                "container with the GPUs (scripts/docker/launch.sh)",
+            )
     return Finding(OK, "none: trains on the CPU, which is enough for the quickstart and small models")
 
 
@@ -55,10 +62,9 @@ def examine_shared_memory() -> Findings:
     """Examines /dev/shm, through which NCCL and MPI pass data between the ranks of a machine; macOS has none."""
     if sys.platform == "darwin":
         return
-    size = shutil.disk_usage(SHM).total / GIB if SHM.is_dir() else 0.0
+    mib = (shutil.disk_usage(SHM).total >> 20) if SHM.is_dir() else 0
     remedy = "ranks on several GPUs fail with less than 512: docker run --ipc=host, as scripts/docker/launch.sh does"
-    state = PROBLEM if count_gpus(os.environ) > 1 else WARNING
-    yield judge(size >= 0.5, f"{SHM} has {size * 1024:.0f} MiB", remedy, state)
+    yield judge(mib >= 512, f"{SHM} has {mib} MiB", remedy, PROBLEM if count_gpus(os.environ) > 1 else WARNING)
 
 
 def examine_cores_and_memory() -> Findings:
@@ -96,7 +102,7 @@ def find_folder(name: str, *variables: str) -> Folder:
     """The folder that the first variable that is set names, else the folder `name` of the checkout."""
     variable = next(filter(os.environ.get, variables), variables[0])
     path = expand_home(os.environ.get(variable, ""))
-    return Folder(Path(os.path.abspath(path or (checkout() or Path()) / name)), variable)
+    return Folder(Path(os.path.abspath(path or work_folder() / name)), variable)
 
 
 def examine_file_system(folder: Folder) -> Findings:
@@ -111,11 +117,17 @@ def examine_file_system(folder: Folder) -> Findings:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in NO_FLOCK_ERRORS:
-            remedy = "never start two runs in one folder; after a kill on another machine delete .lock.held by hand"
-            yield Finding(WARNING, f"{folder.path} has no locks ({error.strerror}): {remedy}")
+            yield Finding(
+                WARNING,
+                f"{folder.path} has no locks ({error.strerror}): never start two runs in one folder; after a kill on "
+                "another machine delete .lock.held by hand",
+            )
         else:
-            remedy = f"ask for the right to, or name another folder by {folder.variable}="
-            yield Finding(PROBLEM, f"{folder.path} cannot be written ({error.strerror}): {remedy}")
+            yield Finding(
+                PROBLEM,
+                f"{folder.path} cannot be written ({error.strerror}): ask for the right to, or name another folder by "
+                f"{folder.variable}=",
+            )
     else:
         yield Finding(OK, f"{folder.path}: writing, renaming and locks work")
 
@@ -126,11 +138,17 @@ def examine_data(folder: Folder) -> Findings:
     for item in complete:
         yield Finding(OK, f"{item.dataset} as {item.data_format} ({item.shown_lengths})")
     for path in unfinished:
-        remedy = "'python3 data/bertPrep.py --action status' says how to go on"
-        yield Finding(WARNING, f"{path} is unfinished, or not made by bertPrep.py: {remedy}")
+        yield Finding(
+            WARNING,
+            f"{path} is unfinished, or not made by bertPrep.py: 'python3 data/bertPrep.py --action status' says how to "
+            "go on",
+        )
     if not complete and not unfinished:
-        remedy = "'bash scripts/quickstart.sh' makes its own; docs/preparing_data.md; DATA_DIR names another place"
-        yield Finding(WARNING, f"nothing is prepared below {folder.path}: {remedy}")
+        yield Finding(
+            WARNING,
+            f"nothing is prepared below {folder.path}: 'bash scripts/quickstart.sh' makes its own; "
+            "docs/preparing_data.md; DATA_DIR names another place",
+        )
         yield _judge_room(folder, _DATA_BYTES, "Wikipedia takes 84 as token files, 490 as records")
 
 

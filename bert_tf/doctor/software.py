@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import platform
 import shutil
 import sys
 
@@ -33,9 +35,9 @@ assert total == [3.0], f"1 + 2 = {total}"
 
 
 def examine_python() -> Findings:
-    version = ".".join(map(str, sys.version_info[:3]))
     remedy = f"3.9 to 3.13 is needed: {SETUP} finds or fetches one"
-    yield judge((3, 9) <= sys.version_info[:2] <= (3, 13), f"{version}, {sys.executable}", remedy)
+    is_fine = (3, 9) <= sys.version_info[:2] <= (3, 13)
+    yield judge(is_fine, f"{platform.python_version()}, {sys.executable}", remedy)
 
 
 def examine_packages() -> Findings:
@@ -50,13 +52,16 @@ def examine_tensorflow() -> Findings:
     out, err = ask_python(_TENSORFLOW, f"{SETUP} repairs that")
     version, build_info, num_seen = json.loads(out.splitlines()[-1])
     cuda, num_gpus = build_info.get("cuda_version", ""), count_gpus(os.environ)
-    fine = f"{version}, built {f'for CUDA {cuda}' if cuda else 'without CUDA'}"
-    yield from problems(check_version, version) or [Finding(OK, fine)]
+    fact = f"{version}, built {f'for CUDA {cuda}' if cuda else 'without CUDA'}"
+    yield from problems(check_version, version) or [Finding(OK, fact)]
     yield from problems(check_gpu_code, build_info, num_gpus)
     if num_gpus:
         reason = ("; ".join(gpu_complaints(err)) if cuda else "it is tensorflow-cpu") or "it gives no reason"
-        remedy = f"{SETUP} installs the CUDA libraries that fit; DEVICE=cpu (--device=cpu) trains on the CPU"
-        yield judge(num_seen >= num_gpus, f"it sees {num_seen} of {num_gpus} GPU(s)", f"{reason}: {remedy}")
+        yield judge(
+            num_seen >= num_gpus,
+            f"it sees {num_seen} of {num_gpus} GPU(s)",
+            f"{reason}: {SETUP} installs the CUDA libraries that fit; DEVICE=cpu (--device=cpu) trains on the CPU",
+        )
 
 
 def _start() -> Start:
@@ -74,18 +79,20 @@ def examine_horovod() -> Findings:
         return
     out, _ = ask_python(_HOROVOD, f"{SETUP} builds it again")
     version, nccl, mpi, gloo = json.loads(out.splitlines()[-1])
-    names = ", ".join(name for name, is_built in (("NCCL", nccl), ("MPI", mpi), ("Gloo", gloo)) if is_built)
+    names = ", ".join(itertools.compress(("NCCL", "MPI", "Gloo"), (nccl, mpi, gloo)))
     remedy = (
         "without NCCL gradients go by way of the CPU, slowly: "
         f"{SETUP} builds it with NCCL where nvcc and libnccl-dev are; NVIDIA's container has it"
     )
     yield judge(nccl or count_gpus(os.environ) < 2, f"{version} with {names}", remedy, WARNING)
     for library in ("gloo",) * gloo + ("mpi",) * (mpi and shutil.which("mpirun") is not None):
-        ranks = [*horovodrun(library, 2), sys.executable, "-c"]
-        fault = f"two ranks cannot add their numbers by {library}"
-        remedy = "a firewall or VPN may be in the way; num_gpus=1 works without"
-        fine = Finding(OK, f"two ranks have added their numbers by {library}")
-        yield from problems(ask, [*ranks, _ALL_REDUCE], 120.0, fault, remedy) or [fine]
+        yield from problems(
+            ask,
+            [*horovodrun(library, 2), sys.executable, "-c", _ALL_REDUCE],
+            120.0,
+            f"two ranks cannot add their numbers by {library}",
+            "a firewall or VPN may be in the way; num_gpus=1 works without",
+        ) or [Finding(OK, f"two ranks have added their numbers by {library}")]
 
 
 def examine_launcher() -> Findings:

@@ -98,7 +98,7 @@ def run(title: str, command: Sequence[str], num_ranks: int, log_folder: Path, en
     # If this process is killed, mpirun and horovodrun must live on, or they would kill ranks that are still saving.
     # Ranks on this machine notice by themselves that it is gone. srun passes SIGUSR1 on, upon which they save, but ends
     # them by SIGTERM.
-    death_signal = signal.SIGUSR1 if start.launcher == "srun" else signal.SIGTERM
+    death_signal: int = signal.SIGUSR1 if start.launcher == "srun" else signal.SIGTERM
     if start.launcher in ("mpirun", "horovodrun") and not start.hosts:
         death_signal = 0
     write_text(folder / SIGNALS_FILE, "\n")  # now, so that the file exists even if the disk is full later

@@ -246,15 +246,17 @@ def predict(work: Workload) -> Memory:
 
 def largest_micro_batch(work: Workload, limit: float, num_rows: int) -> int:
     """The largest divisor of a rank's `num_rows` that fits into `limit` bytes; 1 if none does."""
-    sizes = [size for size in range(1, min(num_rows, LARGEST_MICRO_BATCH) + 1) if num_rows % size == 0]
-    splits = (split_into(work, size, num_rows // size) for size in sizes)
-    return max((split.micro_batch_size for split in splits if fits(split, limit)), default=1)
+    for size in range(min(num_rows, LARGEST_MICRO_BATCH), 0, -1):
+        if num_rows % size == 0 and fits(split_into(work, size, num_rows // size), limit):
+            return size
+    return 1
 
 
 def split_into(work: Workload, micro_batch_size: int, num_accumulation_steps: int) -> Workload:
     """The same work with updates of `num_accumulation_steps` micro-batches of `micro_batch_size`."""
-    num_at_once = min(work.num_at_once, num_accumulation_steps)
-    return dataclasses.replace(work, micro_batch_size=micro_batch_size, num_at_once=num_at_once)
+    return dataclasses.replace(
+        work, micro_batch_size=micro_batch_size, num_at_once=min(work.num_at_once, num_accumulation_steps)
+    )
 
 
 def fits(work: Workload, limit: float) -> bool:
@@ -280,26 +282,23 @@ def plan(work: Workload, rank_memory: RankMemory) -> list[str]:
     ]
     for name, size in (("parameters", memory.weights), ("gradients", memory.gradients), ("moments", memory.moments)):
         lines.append(f"  {name:<15}{size / GIB:8.2f}")
-    variants = {
-        f"{name}{', recompute' if recompute else ''}": dataclasses.replace(
-            work,
-            precision=precision,
-            recompute=recompute,
-            scope="blocks" if recompute and work.scope == "step" else work.scope,  # as in `choose_scope`
+    recompute_scope = "blocks" if work.scope == "step" else work.scope  # as in `choose_scope`
+    variants = {}
+    for name, precision in (("fp32", "fp32"), ("16 bit", "bf16")):
+        variants[name] = dataclasses.replace(work, precision=precision, recompute=False)
+        variants[f"{name}, recompute"] = dataclasses.replace(
+            work, precision=precision, recompute=True, scope=recompute_scope
         )
-        for name, precision in (("fp32", "fp32"), ("16 bit", "bf16"))
-        for recompute in (False, True)
-    }
     lines += [
         "",
         "activations + workspace = total with the program, GiB; * fits:",
         "micro-batch" + "".join(f"{name:>28}" for name in variants),
     ]
-    size, any_fits = 1, True
-    while any_fits and size <= LARGEST_MICRO_BATCH:
+    for size in (1 << exponent for exponent in range(LARGEST_MICRO_BATCH.bit_length())):
         planned = [predict(dataclasses.replace(variant, micro_batch_size=size)) for variant in variants.values()]
         lines.append(f"{size:>11}" + "".join(_cell(memory, rank_memory.num_bytes) for memory in planned))
-        any_fits, size = "*" in lines[-1], 2 * size
+        if "*" not in lines[-1]:
+            break
     exception = " beyond that of the two micro-batches computed at the same time" if work.num_at_once > 1 else ""
     return [*lines, "", f"16 bit: fp16 or bf16; tf32 takes as much as fp32. Accumulation takes no memory{exception}."]
 

@@ -69,11 +69,10 @@ def complete_config(config: Config, options: ProgramOptions, describe: Describe,
     smallest = int(workers.gather(np.array([largest_micro_batch(describe(config), limit, num_rows)])).min())
     split = BatchSplit(smallest, num_rows // smallest, workers.size)
     if workers.is_chief:
-        workload = split_into(describe(config), split.micro_batch_size, split.num_accumulation_steps)
-        verdict = "fit" if fits(workload, limit) else "do not fit, and there are no smaller ones"
+        does_fit = fits(split_into(describe(config), smallest, split.num_accumulation_steps), limit)
         print(
-            f"--train_batch_size={AUTO}: by the plan {split.num_accumulation_steps} micro-batch(es) of "
-            f"{split.micro_batch_size} on each rank {verdict}",
+            f"--train_batch_size={AUTO}: by the plan {split.num_accumulation_steps} micro-batch(es) of {smallest} on "
+            f"each rank {'fit' if does_fit else 'do not fit, and there are no smaller ones'}",
             flush=True,
         )
     return config.with_split(split)
@@ -81,8 +80,9 @@ def complete_config(config: Config, options: ProgramOptions, describe: Describe,
 
 def halve(split: BatchSplit) -> BatchSplit:
     """The same rows in micro-batches of the largest size that divides them and is at most half the present one."""
-    sizes = range(split.micro_batch_size // 2, 0, -1)
-    size = next(size for size in sizes if split.rows_per_rank % size == 0)
+    size = split.micro_batch_size // 2
+    while split.rows_per_rank % size:
+        size -= 1
     return split._replace(micro_batch_size=size, num_accumulation_steps=split.rows_per_rank // size)
 
 

@@ -15,7 +15,7 @@ from bert_tf.base.command_line import CommandParser
 from bert_tf.base.errors import exit_on_user_error
 from bert_tf.bert_config import PRESETS
 from bert_tf.planning.gpus import KNOWN_CARDS, SENSIBLE_RANGE, find_gpu
-from bert_tf.planning.recipe_time import Cluster, PhaseTime, RecipeTime, plan_recipe
+from bert_tf.planning.recipe_time import Cluster, PhaseTime, plan_recipe
 from bert_tf.run.gpus import flops_per_row
 from bert_tf.settings.declaration import Setting, argument_type
 from bert_tf.settings.training import MAX_GLOBAL_BATCH, MAX_RANKS, PRECISIONS
@@ -63,22 +63,16 @@ def main(argv: Sequence[str]) -> None:
         global_batches=options.global_batch,
         rates=options.measured_seqs_per_sec,
     )
-    print("\n".join(as_table(plan, options.price_per_gpu_hour)))
-
-
-def as_table(plan: RecipeTime, price: float | None) -> list[str]:
-    """The lines to print."""
     columns = [_column(number, time, plan.cluster) for number, time in enumerate(plan.phases, 1)]
+    price = options.price_per_gpu_hour
+    for name in columns[0]:
+        print(f"{name:<34}" + "".join(f"{column[name]:>20}" for column in columns))
     cost = f", {price * plan.gpu_hours:,.0f} at {price:g} a GPU-hour" if price else ""
-    return [
-        *(f"{name:<34}" + "".join(f"{column[name]:>20}" for column in columns) for name in columns[0]),
-        "",
-        f"in all {plan.hours:.2f} hours ({plan.hours / 24:.2f} days), {plan.gpu_hours:,.0f} GPU-hours{cost}",
-        "",
-        "bash scripts/run_pretraining_lamb.sh " + " ".join(plan.argument_texts),
-        "",
-        "A prediction: docs/clusters.md says how far it is from what was published.",
-    ]
+    print(
+        f"\nin all {plan.hours:.2f} hours ({plan.hours / 24:.2f} days), {plan.gpu_hours:,.0f} GPU-hours{cost}\n\n"
+        f"bash scripts/run_pretraining_lamb.sh {' '.join(plan.argument_texts)}\n\n"
+        "A prediction: docs/clusters.md says how far it is from what was published."
+    )
 
 
 def _column(number: int, time: PhaseTime, cluster: Cluster) -> dict[str, str]:
@@ -86,11 +80,12 @@ def _column(number: int, time: PhaseTime, cluster: Cluster) -> dict[str, str]:
     work, phase, secs = time.work, time.phase, time.update.total
     parts = dataclasses.asdict(time.update)
     reached = time.sequences_per_sec * flops_per_row(work) / (cluster.num_gpus * cluster.gpu.tflops * 1e12)
-    split = f"{work.micro_batch_size} x {phase.num_accumulation_steps} x {cluster.num_gpus}"
     return {
         "phase": f"{number}",
         "sequence length": f"{work.sequence_length}",
-        "micro-batch x accumulation x GPUs": split,
+        "micro-batch x accumulation x GPUs": (
+            f"{work.micro_batch_size} x {phase.num_accumulation_steps} x {cluster.num_gpus}"
+        ),
         "sequences in an update": f"{phase.global_batch_size:,}",
         "updates": f"{phase.num_updates:,}",
         "seconds of an update": f"{secs:.3f}",

@@ -171,21 +171,25 @@ def plan_recipe(
     default = Positionals(LAMB, [])
     original, ranks, precision = make_phases(default), cluster.num_gpus, cluster.gpu.precision
     if ranks > MAX_RANKS:
-        product = f"{cluster.num_nodes} nodes of {cluster.gpus_per_node} GPUs"
-        raise UserError(f"{product} are {ranks:,} GPUs: a run has at most {MAX_RANKS:,}; plan for fewer nodes")
+        raise UserError(
+            f"{cluster.num_nodes} nodes of {cluster.gpus_per_node} GPUs are {ranks:,} GPUs: a run has at most "
+            f"{MAX_RANKS:,}; plan for fewer nodes"
+        )
     batches = [batch or phase.global_batch_size for batch, phase in zip(global_batches, original)]
     if any(batch % ranks for batch in batches):
         most = MAX_GLOBAL_BATCH // ranks
         near = ",".join(str(min(max(1, round(batch / ranks)), most) * ranks) for batch in batches)
-        rule = f"must be multiples of {ranks}, the number of GPUs, as --global_batch={near} are"
-        raise UserError(f"{' and '.join(map(str, batches))}, the phases' global batches, {rule}")
+        raise UserError(
+            f"{' and '.join(map(str, batches))}, the phases' global batches, must be multiples of {ranks}, the number "
+            f"of GPUs, as --global_batch={near} are"
+        )
     argument_texts = {argument.name: argument.default for argument in LAMB}
     steps = int(default["train_steps"] * original[0].global_batch_size / batches[0])
     argument_texts.update(precision=precision, num_gpus=str(ranks), bert_model=bert_model, train_steps=str(steps))
-    config, works = BertConfig.preset(bert_model, GOOGLE_VOCAB_SIZE), []
+    works = []
     for phase, batch, micro_batch in zip(original, batches, micro_batches):
         work = Workload(
-            config,
+            BertConfig.preset(bert_model, GOOGLE_VOCAB_SIZE),
             phase.max_seq_length,
             phase.max_predictions_per_seq,
             "step",
@@ -195,15 +199,13 @@ def plan_recipe(
         )
         works.append(_with_micro_batch(work, cluster.gpu.memory, batch // ranks, micro_batch))
         size = works[-1].micro_batch_size
-        phase_arguments = {
-            "train_batch_size": f"{size}",
-            "learning_rate": f"{phase.learning_rate * phase.num_ranks / ranks:.4g}",
-            "warmup_steps": f"{round(phase.warmup_steps * phase.global_batch_size / batch)}",
-            "num_accumulation_steps": f"{batch // ranks // size}",
-        }
-        argument_texts.update(
-            {default.name_of(name, phase.argument_suffix): text for name, text in phase_arguments.items()}
-        )
+        for name, value in (
+            ("train_batch_size", size),
+            ("learning_rate", f"{phase.learning_rate * phase.num_ranks / ranks:.4g}"),
+            ("warmup_steps", round(phase.warmup_steps * phase.global_batch_size / batch)),
+            ("num_accumulation_steps", batch // ranks // size),
+        ):
+            argument_texts[default.name_of(name, phase.argument_suffix)] = str(value)
     times = []
     for phase, work, rate in zip(make_phases(Positionals(LAMB, list(argument_texts.values()))), works, rates):
         update = update_time(cluster, work, phase.num_accumulation_steps, rate=rate, gradient_bytes=gradient_bytes)
@@ -216,7 +218,9 @@ def _with_micro_batch(work: Workload, memory: float, num_rows: int, micro_batch_
     size = micro_batch_size or largest_micro_batch(work, memory, num_rows)
     work = dataclasses.replace(work, micro_batch_size=size)
     if num_rows % size or not fits(work, memory):
-        rule = f"divide the {num_rows} sequences of a GPU, and fit into {memory / GIB:g} GiB"
-        remedy = "take another --micro_batch, a smaller model, another precision, or a larger GPU"
-        raise UserError(f"a micro-batch of {size} at length {work.sequence_length} must {rule}: {remedy}")
+        raise UserError(
+            f"a micro-batch of {size} at length {work.sequence_length} must divide the {num_rows} sequences of a GPU, "
+            f"and fit into {memory / GIB:g} GiB: take another --micro_batch, a smaller model, another precision, or a "
+            "larger GPU"
+        )
     return work

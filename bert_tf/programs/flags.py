@@ -76,8 +76,7 @@ def parse_flags(argv: Sequence[str], description: str | None, *classes: type) ->
     """
     declared = [each for each in settings_of(*classes) if each.is_flag]
     defaults = {each.name: None if each.is_required else each.default for each in declared}
-    program = f"run_{Path(argv[0]).name}"  # the script that starts this module
-    values = parse_options(program, description, declared, argv[1:])
+    values = parse_options(f"run_{Path(argv[0]).name}", description, declared, argv[1:])  # the script's name
     return SimpleNamespace(**{**defaults, **values}, typed=frozenset(values))
 
 

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from bert_tf.base.command_line import expand_home, suggestion
 from bert_tf.base.errors import UserError, exit_on_user_error
-from bert_tf.base.files import check_folder, checkout, split_paths
+from bert_tf.base.files import check_folder, split_paths, work_folder
 from bert_tf.base.machine.hardware import count_cores
 from bert_tf.base.registration import deferred_function
 from bert_tf.prepare import stages
@@ -47,37 +47,39 @@ ACTIONS = {
 DATASETS = (*registry.DATASETS, "wikicorpus_<code>", "all")
 # Without --dataset these actions read all datasets.
 ACTIONS_ON_ALL_DATASETS = ("status", "verify")
-_ALWAYS_READ = ("action", "dataset")
 
 
 def _refuse_unused(given: Sequence[str], options: PreparationOptions) -> None:
     """Raises: UserError if an option was given that the action or dataset does not read."""
-    always_read = [*_ALWAYS_READ, *options_of_action("all")]
+    selective = [name for name in given if name not in ("action", "dataset", *options_of_action("all"))]
     readers = [("action", {action: options_of_action(action) for action in ACTIONS})]
     if options.action in ("download", "text_formatting"):
         datasets = dict.fromkeys((*registry.DATASETS, options.dataset))
         readers.append(("dataset", {name: registry.formatting_options(name) for name in datasets}))
     for kind, read_by in readers:
         chosen = getattr(options, kind)
-        for name in given:
-            if name not in (*always_read, *read_by[chosen]):
-                possible = [value for value, names in read_by.items() if name in names]
-                raise UserError(f"--{name} has no effect on --{kind}={chosen}, only on {', '.join(possible)}")
+        for name in selective:
+            if name not in read_by[chosen]:
+                possible = ", ".join(value for value, names in read_by.items() if name in names)
+                raise UserError(f"--{name} has no effect on --{kind}={chosen}, only on {possible}")
     if options.action == "verify" and "vocab_file" in given and not options.repair:
         raise UserError("--vocab_file has no effect on --action=verify without --repair")
 
 
 def parse(arguments: Sequence[str]) -> PreparationOptions:
     """Raises: UserError if an argument is invalid, unknown, missing or without effect."""
-    action = Setting("action", "str", None, "What is done.", choices=tuple(ACTIONS))
     about = f"{', '.join(DATASETS)}, in upper or lower case; status and verify: without it, all that exist."
-    options_of_all = [action, Setting("dataset", "str", None, about), *settings_of(PreparationOptions)]
-    given = parse_options("bertPrep.py", __doc__, options_of_all, arguments)
+    declared = [
+        Setting("action", "str", None, "What is done.", choices=tuple(ACTIONS)),
+        Setting("dataset", "str", None, about),
+        *settings_of(PreparationOptions),
+    ]
+    given = {"n_processes": count_cores(), **parse_options("bertPrep.py", __doc__, declared, arguments)}
     dataset, files = given.get("dataset", "").lower(), given.get("input_files")
     if dataset and dataset not in DATASETS and not wikipedia_of(dataset):
         raise UserError(f"--dataset={dataset}: must be one of {', '.join(DATASETS)}{suggestion(dataset, DATASETS)}")
-    derived = {"dataset": dataset, "input_paths": tuple(split_paths(files)) if files else ()}
-    options = PreparationOptions(**{"n_processes": count_cores(), **given, **derived})
+    paths = tuple(split_paths(files)) if files else ()
+    options = PreparationOptions(**{**given, "dataset": dataset, "input_paths": paths})
     # Checked here and not by argparse, which would report this instead of a mistyped option.
     if not options.action:
         raise UserError(f"--action is missing: one of {', '.join(ACTIONS)}; see --help")
@@ -95,7 +97,7 @@ def parse(arguments: Sequence[str]) -> PreparationOptions:
 def _working_dir() -> Path:
     """The working directory. Raises: UserError if a part of its path is not a folder."""
     path = expand_home(os.environ.get("BERT_PREP_WORKING_DIR", ""))
-    folder = Path(path or (checkout() or Path()) / "data").absolute()
+    folder = Path(path or work_folder() / "data").absolute()
     check_folder(folder, f"BERT_PREP_WORKING_DIR={folder}", writes=False)
     return folder
 

@@ -32,8 +32,7 @@ def _row(*cells: str) -> str:
 
 def _cells(each: Setting) -> tuple[str, ...]:
     default = "" if each.default is None or each.is_required else f"{each.default}"
-    rule = "" if each.kind in ("str", "bool") and not each.choices else each.rule
-    return each.help, default, rule
+    return each.help, default, "" if each.kind in ("str", "bool") and not each.choices else each.rule
 
 
 def render(tables: Mapping[str, tuple[type, ...]]) -> Iterator[str]:
@@ -44,13 +43,11 @@ def render(tables: Mapping[str, tuple[type, ...]]) -> Iterator[str]:
         unread = of_training if classes == (PreparationOptions,) else {""}
         yield f"## {title}\n"
         if classes == (LaunchVariables,):
-            yield _row("variable", "what it does", "default", "must be")
-            yield "|---|---|---|---|"
+            yield "| variable | what it does | default | must be |\n|---|---|---|---|"
             for each in settings_of(*classes):
                 yield _row(f"`{each.variable}`", *_cells(each))
         else:
-            yield _row("option", "what it does", "default", "must be", "", "variable")
-            yield "|---|---|---|---|---|---|"
+            yield "| option | what it does | default | must be |  | variable |\n|---|---|---|---|---|---|"
             for each in settings_of(*classes):
                 if each.is_flag:
                     fixed = "fixed" if each.is_fixed else ""

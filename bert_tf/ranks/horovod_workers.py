@@ -58,8 +58,7 @@ class HorovodWorkers(Workers):
     def gather(self, vector: np.ndarray) -> np.ndarray:
         # On the host, so that it does not wait for pending work on a device.
         with self.expecting_all_ranks(), tf.device("/CPU:0"):
-            gathered = self._horovod.allgather(tf.constant(np.asarray(vector)[np.newaxis]), name="gather")
-            return gathered.numpy()
+            return self._horovod.allgather(tf.constant(np.asarray(vector)[np.newaxis]), name="gather").numpy()
 
     @contextlib.contextmanager
     def expecting_all_ranks(self) -> Iterator[None]:
@@ -120,8 +119,7 @@ class _Heartbeat:
                 state = self._state
                 states = self._workers.gather(np.array([state]))[:, 0]
                 if _FAILED in states:
-                    failed = int(np.flatnonzero(states == _FAILED)[0])
-                    self.error = UserError(f"rank {failed} cannot go on; its log says why")
+                    self.error = UserError(f"rank {list(states).index(_FAILED)} cannot go on; its log says why")
                     if state != _FAILED:
                         time.sleep(LEAD_SECS)  # so that the rank that knows the reason exits first
                     break

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import subprocess
 import sys
@@ -10,7 +9,7 @@ import sys
 import pytest
 
 from bert_tf.base import progress
-from bert_tf.base.progress import Progress, print_beside_bars
+from bert_tf.base.progress import Progress
 from tests.processes import ROOT
 
 
@@ -59,11 +58,3 @@ def test_an_output_that_takes_nothing_changes_no_exit_code(output):
         file, command = full if output == "a full disk" else pipe, [sys.executable, "-c", PRINTING]
         environ = {**os.environ, "PYTHONUNBUFFERED": ""}
         assert subprocess.run(command, cwd=ROOT, stdout=file, stderr=file, env=environ, timeout=60).returncode == 75
-
-
-def test_a_stream_that_cannot_be_written_does_not_stop_the_work():
-    class Full(io.StringIO):
-        def write(self, _):
-            raise OSError("no space left")
-
-    print_beside_bars("text", Full())

@@ -134,8 +134,6 @@ CALLS = {
         ("", "PHASE=3", "error: PHASE=3: must be one of 1, 2"),
         ("", "LEARNING_RATE=-1e-4 PHASE=2", r"error: learning_rate_phase2 \(position 5\) is '-1e-4': must be a number above 0"),
         ("", "BATCH_SIZE=32", "error: BATCH_SIZE=32: run.sub reads no such variable; did you mean BATCHSIZE?"),
-        ("", "LEARNING_RATE_PHASE2=1e-4 PHASE=2", "error: .*did you mean LEARNING_RATE?"),
-        ("", "NUM_GPUS=4", "error: .*did you mean sbatch's -N and --ntasks-per-node?"),
     ],
     "squad": [
         (SQUAD, "", "global_batch_size = 100; effective_learning_rate = 5e-05; epochs = 1.1"),
@@ -286,12 +284,8 @@ def test_fewer_gpus_than_asked_for(call, tmp_path, monkeypatch, num_gpus, variab
 
 
 def test_help(capsys):
-    for typed, expected in (
-        (["squad", "--help"], "values of squad, by position"),
-        (["run_sub", "-h"], "variables"),
-        (["--help"], "pretraining_lamb"),
-    ):
-        assert launch.__wrapped__(["launch", *typed]) == 0
+    for typed, expected in (("squad --help", "values of squad, by position"), ("run_sub -h", "vari"), ("-h", "squad")):
+        assert launch.__wrapped__(["launch", *typed.split()]) == 0
         assert expected in capsys.readouterr().out
     with pytest.raises(UserError, match="there is no launcher 'squat'; there are .*; did you mean squad?"):
         launch.__wrapped__(["launch", "squat"])

@@ -115,6 +115,12 @@ def phase(number, typed=SMALL):
     return launch(f"pretraining_lamb_phase{number}", typed)
 
 
+def dry(monkeypatch, start, *arguments):
+    with monkeypatch.context() as patch:
+        patch.setenv("DRY_RUN", "1")
+        return start(*arguments)
+
+
 def test_both_phases_run_and_a_repetition_does_nothing(folder, monkeypatch, capfd):
     assert lamb() == 0
     first, second = calls
@@ -238,9 +244,7 @@ def test_a_finished_phase_is_not_the_run_of_other_settings(folder, monkeypatch, 
     monkeypatch.setenv(*variable)
     refused(rf"phase_1 holds a run with other settings \({changed}\); .* or CONTINUE_WITH_CHANGES=1$", phase, 1)
     refused(changed, lamb)
-    with monkeypatch.context() as patch:
-        patch.setenv("DRY_RUN", "1")
-        refused(changed, lamb)
+    refused(changed, dry, monkeypatch, lamb)
     assert phase(2) == 0
     monkeypatch.delenv(variable[0])
     refused("phase_2 holds a run with other settings", lamb)
@@ -283,9 +287,7 @@ def test_a_batch_size_to_be_found_counts_as_one_in_the_global_batch(folder, monk
 def test_phases_one_by_one(folder, monkeypatch, capfd):
     """One that has not begun may get other arguments."""
     refused("phase 2 starts from the end of phase 1", phase, 2)
-    with monkeypatch.context() as patch:
-        patch.setenv("DRY_RUN", "1")
-        assert phase(2) == 0
+    assert dry(monkeypatch, phase, 2) == 0
     shown = capfd.readouterr().out
     assert values_of(shown)["init_checkpoint"] == str(folder / "run/phase_1")
     assert "note: a real run would stop here: phase 2 starts from the end of phase 1" in shown
@@ -319,12 +321,10 @@ def test_evaluations_while_training_need_a_test_split(folder, monkeypatch):
     """Which a dry run says, too, and the launcher in its own words."""
     for file in (folder / "data").glob("tfrecord/*512*/*/test/*"):
         file.unlink()
-    for name in ("EVAL_STEPS", "DRY_RUN"):
-        monkeypatch.setenv(name, "1")
-        message = (
-            "^EVAL_STEPS=1: .*seq_len_512.*/sample has no test split.*; leave EVAL_STEPS and EARLY_STOPPING out, or"
-        )
-        refused(message, lamb)
+    monkeypatch.setenv("EVAL_STEPS", "1")
+    message = "^EVAL_STEPS=1: .*seq_len_512.*/sample has no test split.*; leave EVAL_STEPS and EARLY_STOPPING out, or"
+    refused(message, lamb)
+    refused(message, dry, monkeypatch, lamb)
     assert not calls
 
 
@@ -392,9 +392,7 @@ def test_one_launcher_at_a_time_has_the_results_folder(folder, monkeypatch):
     (folder / "run").mkdir()
     with FileLock(folder / "run/.lock"):
         refused(r"run is in use by process \d+ on .*; name another RESULTS_DIR", lamb)
-        with monkeypatch.context() as patch:
-            patch.setenv("DRY_RUN", "1")
-            assert lamb() == 0
+        assert dry(monkeypatch, lamb) == 0
     assert not (folder / "run/plan.json").exists()
     assert lamb() == lamb() == 0
 
@@ -413,6 +411,5 @@ def test_a_start_that_was_refused_does_not_bind_the_next_one(folder, monkeypatch
 def test_without_tensorflow(folder, monkeypatch, capsys):
     monkeypatch.setattr(software.importlib.util, "find_spec", lambda name: None)
     refused("scripts/setup.sh", lamb)
-    monkeypatch.setenv("DRY_RUN", "1")
-    assert lamb() == 0
+    assert dry(monkeypatch, lamb) == 0
     assert f"note: a real run would stop here: {sys.executable} has no tensorflow" in capsys.readouterr().out

@@ -62,16 +62,20 @@ def test_choice_of_launcher_and_the_first_problem(monkeypatch, machine, num_rank
     assert refused in said and bool(refused) == bool(said)
 
 
+def slurm_step(number, node, local_rank, tasks_per_node):
+    """The variables of a task."""
+    names = ("SLURM_PROCID", "SLURM_NODEID", "SLURM_LOCALID", "SLURMD_NODENAME", "SLURM_LAUNCH_NODE_IPADDR")
+    values = map(str, (number, node, local_rank, "n", "10.0.0.1"))
+    return dict(zip(names, values), SLURM_STEP_TASKS_PER_NODE=tasks_per_node)
+
+
 @pytest.mark.parametrize(
     "task, expected",
     [((0, 0, 0), "0 7 0 3 0 3"), ((2, 0, 2), "2 7 2 3 0 1"), ((4, 1, 1), "4 7 1 2 1 3"), ((6, 2, 1), "6 7 1 2 2 3")],
 )
 def test_places_in_a_slurm_step(task, expected):
     """Three nodes with 3, 2 and 2 tasks: rank, size, local rank and size, rank and size among equals."""
-    number, node, local_rank = map(str, task)
-    names = ("SLURM_PROCID", "SLURM_NODEID", "SLURM_LOCALID", "SLURMD_NODENAME", "SLURM_LAUNCH_NODE_IPADDR")
-    step = dict(zip(names, (number, node, local_rank, "n", "10.0.0.1")), SLURM_STEP_TASKS_PER_NODE="3,2(x2)")
-    place = slurm.slurm_place(step)
+    place = slurm.slurm_place(slurm_step(*task, "3,2(x2)"))
     names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
     assert " ".join(place[f"HOROVOD_{name}"] for name in names) == expected
     assert place["HOROVOD_GLOO_RENDEZVOUS_ADDR"] == "10.0.0.1"
@@ -79,12 +83,10 @@ def test_places_in_a_slurm_step(task, expected):
 
 def test_a_rank_of_horovodrun_keeps_its_place_in_a_slurm_step(tmp_path):
     """As in salloc's own step, or in a container without srun that srun has started."""
-    names = ("SLURM_PROCID", "SLURM_NODEID", "SLURM_LOCALID", "SLURMD_NODENAME", "SLURM_LAUNCH_NODE_IPADDR")
-    step = dict(zip(names, ("0", "0", "0", "n", "10.0.0.1")), SLURM_STEP_TASKS_PER_NODE="1")
     place = {"HOROVOD_RANK": "1", "HOROVOD_SIZE": "2", "HOROVOD_GLOO_RENDEZVOUS_PORT": "7"}
     program = "import os; print(os.environ['HOROVOD_RANK'], 'of', os.environ['HOROVOD_SIZE'])"
     command = [sys.executable, "-m", "bert_tf.launch.rank", str(tmp_path), "2", sys.executable, "-c", program]
-    subprocess.run(command, cwd=ROOT, env={**os.environ, **step, **place}, check=True)
+    subprocess.run(command, cwd=ROOT, env={**os.environ, **slurm_step(0, 0, 0, "1"), **place}, check=True)
     assert (tmp_path / "rank_1.log").read_text() == "1 of 2\n"
 
 
@@ -271,11 +273,12 @@ def launcher_process(tmp_path, program, num_ranks=1, launcher="none", hangup=sig
     return subprocess.Popen(command, env=environment, preexec_fn=prepare, **streams)
 
 
-def start_launcher(tmp_path, program, num_ranks=1, launcher="none", **options):
-    """One in a process of its own; the program's argument is where it may leave files."""
+def start_launcher(tmp_path, program, num_ranks=1, launcher="none", says="", **options):
+    """One in a process of its own, whose program has said so; its argument is where it may leave files."""
     streams = dict(stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     process = launcher_process(tmp_path, program, num_ranks, launcher, **streams, **options)
     assert [process.stdout.readline()[:3] for _ in range(2)] == ["---", "+ /"]  # where the logs are, and the command
+    assert not says or process.stdout.readline() == f"{says}\n"
     return process
 
 
@@ -289,8 +292,7 @@ def start_launcher(tmp_path, program, num_ranks=1, launcher="none", **options):
 )
 def test_signals_reach_the_ranks_and_their_code_comes_back(tmp_path, number, prepared):
     program = f"import signal, sys, time\n{prepared}\nprint('ready', flush=True)\ntime.sleep(60)\n"
-    process = start_launcher(tmp_path, program)
-    assert process.stdout.readline() == "ready\n"
+    process = start_launcher(tmp_path, program, says="ready")
     process.send_signal(number)
     assert process.wait(timeout=30) == STOPPED_EXIT_CODE
 
@@ -318,8 +320,7 @@ def test_a_disk_that_is_gone_is_named_and_the_code_comes_back(tmp_path):
 
 def test_under_nohup_the_end_of_the_terminal_is_ignored(tmp_path):
     program = "import time\nprint('ready', flush=True)\ntime.sleep(2.5)\n"
-    process = start_launcher(tmp_path, program, hangup=signal.SIG_IGN)
-    assert process.stdout.readline() == "ready\n"
+    process = start_launcher(tmp_path, program, says="ready", hangup=signal.SIG_IGN)
     process.send_signal(signal.SIGHUP)
     assert process.wait(timeout=30) == 0
 
@@ -341,8 +342,7 @@ def test_where_the_launcher_is_killed_the_ranks_save(tmp_path, launcher, num_ran
     """horovodrun itself would kill them 5 s after the first signal."""
     if num_ranks > 1:
         pytest.importorskip("horovod.tensorflow")
-    process = start_launcher(tmp_path, SAVING_PROGRAM, num_ranks, launcher)
-    assert process.stdout.readline() == "ready\n"
+    process = start_launcher(tmp_path, SAVING_PROGRAM, num_ranks, launcher, says="ready")
     process.kill()
     process.wait()
     wait_for(lambda: not processes_of(tmp_path))
@@ -359,14 +359,6 @@ def test_a_rank_that_does_not_end_after_its_launcher_is_killed(tmp_path, monkeyp
         time.sleep(0.2)  # until it ignores the signal
         assert watch(monkeypatch, child, tmp_path, "") == -signal.SIGKILL
     assert time.monotonic() - begin > 0.7
-
-
-def test_ranks_end_with_the_launcher(tmp_path):
-    process = start_launcher(tmp_path, "import time\nprint('ready', flush=True)\ntime.sleep(60)\n")
-    assert process.stdout.readline() == "ready\n" and processes_of(tmp_path)
-    process.kill()
-    process.wait()
-    wait_for(lambda: not processes_of(tmp_path))
 
 
 def watch(monkeypatch, child, folder, name):

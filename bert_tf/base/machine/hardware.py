@@ -46,10 +46,9 @@ def count_gpus(environ: Mapping[str, str]) -> int:
 
 def _visible_gpus(environ: Mapping[str, str]) -> list[str] | None:
     """What CUDA_VISIBLE_DEVICES names, as CUDA interprets it: a negative index ends the list. None: it is not set."""
-    visible = environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
+    if "CUDA_VISIBLE_DEVICES" not in environ:
         return None
-    names = (entry.strip() for entry in visible.split(",") if entry.strip())
+    names = filter(None, map(str.strip, environ["CUDA_VISIBLE_DEVICES"].split(",")))
     return list(itertools.takewhile(lambda name: not name.startswith("-"), names))
 
 

@@ -14,7 +14,6 @@ from bert_tf.base.machine import software
 from bert_tf.base.machine.hardware import count_cores
 from bert_tf.base.machine.software import SETUP
 
-_REPORT_PACKAGES = ("jinja2", "numpy", "plotly")
 # A name that begins with a dash would be an option of ssh.
 _HOST = re.compile(r"([^\s:-][^\s:]*):?([1-9]\d{0,5})?", re.ASCII)
 # A larger number of ranks per machine is a typing error, unless the machine has as many cores.
@@ -28,8 +27,8 @@ def slurm_count(environ: Mapping[str, str], name: str) -> int:
 
 def horovodrun(library: str, num_ranks: int) -> list[str]:
     """Its command up to the program; without its cache, which needs a home folder, and may be out of date."""
-    program = [sys.executable, "-m", "horovod.runner.launch"]
-    return [*program, f"--{library}", "--disable-cache", "-np", str(num_ranks)]
+    options = f"--{library} --disable-cache -np {num_ranks}"
+    return [sys.executable, "-m", "horovod.runner.launch", *options.split()]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,8 +120,8 @@ class Start:
     def check_tensorflow(self) -> None:
         """Checks TensorFlow; a container's Python checks its own, and then this one only writes the reports."""
         if self.uses_container:
-            remedy = f"the reports need '{sys.executable} -m pip install {' '.join(_REPORT_PACKAGES)}'"
-            check_installed(_REPORT_PACKAGES, remedy)
+            names = "jinja2", "numpy", "plotly"
+            check_installed(names, f"the reports need '{sys.executable} -m pip install {' '.join(names)}'")
         else:
             check_installed(["tensorflow"], f"{SETUP} sets everything up")
             software.check_tensorflow(self.num_gpus)

@@ -15,7 +15,7 @@ import math
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -323,7 +323,7 @@ def _peak_rate(bert_model: str, batch: int) -> float:
 def _measured_rate(call: Budget, phase: Phase) -> float | None:
     """The last recorded sequences a second of a finished measurement; None if there are none."""
     events = read_events(call.run_folder(phase)) if call.end_reason(phase) == DONE else []
-    rates = [event.get("throughput_train") for event in events if event["event"] == "train"]
+    rates: list[Any] = [event.get("throughput_train") for event in events if event["event"] == "train"]
     return rates[-1] if rates and is_number(rates[-1]) and 0 < rates[-1] < math.inf else None
 
 
