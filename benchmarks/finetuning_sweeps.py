@@ -39,7 +39,7 @@ _SWEEP_OF_TASKS = {"seq_length": (128, 512), "batch_size": (8, 32, 64)}
 def make(mode: str, positionals: Positionals, environment: LaunchEnvironment) -> Sweep:
     """A sweep of SQuAD's head: the configuration that was typed, else all of `_SWEEPS` that fit."""
     if positionals.texts:
-        show(positionals.describe())
+        show(*positionals.describe())
         configurations = [{"seq_length": _SEQ_LENGTH, **positionals.values}]
     else:
         num_ranks = max(environment.num_gpus, 1) if mode == "train" else 1
@@ -49,7 +49,7 @@ def make(mode: str, positionals: Positionals, environment: LaunchEnvironment) ->
 
 def make_of_task(mode: str, positionals: Positionals, environment: LaunchEnvironment) -> Sweep:
     """A sweep of the typed task's head: all lengths, batch sizes and precisions of NVIDIA's script that fit."""
-    show(positionals.describe())
+    show(*positionals.describe())
     fixed = {name: [value] for name, value in {"num_gpu": 1, **positionals.values}.items()}
     name = f"biobert_finetune_{mode}_benchmark_{positionals['task']}"
     return Sweep(name, mode, find_fitting(environment, **fixed, **_SWEEP_OF_TASKS), environment, heads=_HEADS)
@@ -95,8 +95,8 @@ class Sweep:
         """Measures them all; returns 0, or the last exit code that is not 0."""
         environment, configurations = self.environment, self.configurations
         folder = environment.path("results_dir", work_folder() / "results" / self.name)
-        show([f"results_dir = {short_path(folder)}", "random weights and made-up rows: only the speed is measured"])
-        show([_line(configuration) for configuration in configurations])
+        show(f"results_dir = {short_path(folder)}", "random weights and made-up rows: only the speed is measured")
+        show(*map(_line, configurations))
         num_ranks = max((configuration.get("num_gpu", 1) for configuration in configurations), default=1)
         if environment.prepare(num_ranks, folder, lambda: configurations) is None:
             return 0
@@ -132,7 +132,7 @@ def _show_table(folder: Path, configurations: Sequence[Values]) -> None:
             continue
         data = json.loads(file.read_text(encoding="utf-8").splitlines()[-1].partition(" ")[2])["data"]
         rate = next((value for name, value in data.items() if name.startswith("throughput")), math.nan)
-        show([f"{_line(configuration)}: {rate:.2f} sequences/s, {data.get('latency_average_ms', math.nan):.2f} ms"])
+        show(f"{_line(configuration)}: {rate:.2f} sequences/s, {data.get('latency_average_ms', math.nan):.2f} ms")
 
 
 _CASED = Setting("cased", "bool", False, is_flag=False)

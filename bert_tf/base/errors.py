@@ -15,7 +15,7 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Callable, TypeVar
 
-from bert_tf.base.output import dropping_unwritable, open_standard_files
+from bert_tf.base.output import open_standard_files, print_error
 from bert_tf.base.signals import leave, leave_on_stop_signals
 
 USER_ERROR_EXIT_CODE = 2
@@ -148,17 +148,14 @@ def exit_on_user_error(main: Callable[[Sequence[str]], Result]) -> Callable[[Seq
             sys.stdout.flush()
             return result
         except Exception as raised:
-            error = as_user_error(raised)
-            if error is None:
+            if (error := as_user_error(raised)) is None:
                 raise
-            with dropping_unwritable(sys.stderr):
-                print(f"error: {error}", file=sys.stderr)
+            print_error(f"error: {error}")
             with contextlib.suppress(OSError):
                 sys.stdout.flush()
             leave(error.exit_code)
         except KeyboardInterrupt:
-            with dropping_unwritable(sys.stderr):
-                print("interrupted", file=sys.stderr)
+            print_error("interrupted")
             leave(130)
 
     return wrapped

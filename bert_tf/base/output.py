@@ -31,6 +31,12 @@ def dropping_unwritable(stream: TextIO) -> Iterator[None]:
         _drop_buffered(stream)
 
 
+def print_error(text: str) -> None:
+    """Prints a line to stderr, or drops it where that cannot be written."""
+    with dropping_unwritable(sys.stderr):
+        print(text, file=sys.stderr)
+
+
 def _drop_buffered(stream: TextIO) -> None:
     """Drops what a stream has buffered; else the end of the program would try to write it again, and fail."""
     with contextlib.suppress(OSError), open(os.devnull, "wb") as null:

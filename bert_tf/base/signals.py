@@ -10,12 +10,11 @@ import atexit
 import contextlib
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
-from bert_tf.base.output import dropping_unwritable
+from bert_tf.base.output import print_error
 
 _clean_ups: set[Callable[[], None]] = set()
 
@@ -55,8 +54,7 @@ def leave_on_stop_signals() -> None:
     """
 
     def stop(number: int, _: Any) -> None:
-        with dropping_unwritable(sys.stderr):
-            print(f"{signal.Signals(number).name}: stopped; start again to go on", file=sys.stderr)
+        print_error(f"{signal.Signals(number).name}: stopped; start again to go on")
         leave(STOPPED_EXIT_CODE)
 
     for number in without_ignored_hangup(STOP_SIGNALS):
@@ -88,8 +86,7 @@ def noted_stop_signals() -> Iterator[list[int]]:
         received.append(number)
         if number == signal.SIGINT:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            with dropping_unwritable(sys.stderr):
-                print("SIGINT: the running update is finished and saved; a second one ends at once", file=sys.stderr)
+            print_error("SIGINT: the running update is finished and saved; a second one ends at once")
 
     with handling_signals((*STOP_SIGNALS, signal.SIGINT), note):
         yield received

@@ -19,14 +19,14 @@ _USAGE = "usage: python -m bert_tf.launch LAUNCHER [value ...], where LAUNCHER i
 def main(argv: Sequence[str]) -> int:
     name, *texts = argv[1:] or [""]
     if name in ("-h", "--help"):
-        show([_USAGE, *(f"  {recipe}" for recipe in find_recipes()), "LAUNCHER --help lists the values that it takes."])
+        show(_USAGE, *(f"  {recipe}" for recipe in find_recipes()), "LAUNCHER --help lists the values that it takes.")
         return 0
     recipe = find_recipe(name)
     if texts[:1] in (["-h"], ["--help"]):
-        show([f"values of {name}, by position (its variables: docs/settings.md):"])
+        show(f"values of {name}, by position (its variables: docs/settings.md):")
         for number, argument in enumerate(recipe.arguments, 1):
             default = f"; default {argument.default}" if argument.default else ""
-            show([f"  {number:2} {argument.name}: {argument.rule}{default}"])
+            show(f"  {number:2} {argument.name}: {argument.rule}{default}")
         return 0
     return recipe.launch(texts, LaunchEnvironment(os.environ))
 

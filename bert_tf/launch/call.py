@@ -97,13 +97,11 @@ class Call(abc.ABC):
         self.check()
         limits = ((name, environment.value_of(name)) for name in ("restarts", "max_hours"))
         show(
-            [
-                *self.positionals.describe(),
-                *self.describe(),
-                f"device = {environment.describe_device(self.num_ranks)}",
-                f"results_dir = {short_path(self.folder)}",
-                *(f"{name} = {limit:g}" for name, limit in limits if limit),
-            ]
+            *self.positionals.describe(),
+            *self.describe(),
+            f"device = {environment.describe_device(self.num_ranks)}",
+            f"results_dir = {short_path(self.folder)}",
+            *(f"{name} = {limit:g}" for name, limit in limits if limit),
         )
         runs = environment.prepare(self.num_ranks, self.folder, self.runs)
         if runs is None:
@@ -112,12 +110,12 @@ class Call(abc.ABC):
             for file, text in each_run.files.items():
                 write_text(file, text)
             if reason := each_run.reason_to_skip():
-                show([f"{each_run.title}: {reason}, {short_path(each_run.flags['model_dir'])}"])
+                show(f"{each_run.title}: {reason}, {short_path(each_run.flags['model_dir'])}")
             elif code := self.train(each_run):
                 return code
             elif environment.signals and each_run is not runs[-1]:
                 return STOPPED_EXIT_CODE  # the signal came after the run's last update
-        show(self.results(runs))
+        show(*self.results(runs))
         return 0
 
     def settings(self, program: str, flags: Values) -> Values:
@@ -147,7 +145,7 @@ class Call(abc.ABC):
         while not environment.signals:
             if (left := environment.hours_left()) is not None:
                 if left < 1e-4:
-                    show([f"MAX_HOURS={environment.value_of('max_hours'):g} are over; the same command goes on"])
+                    show(f"MAX_HOURS={environment.value_of('max_hours'):g} are over; the same command goes on")
                     break
                 flags["max_hours"] = f"{left:.4f}"
             command = ["-m", f"bert_tf.programs.{training.program}", *flag_texts(flags)]
@@ -161,10 +159,10 @@ class Call(abc.ABC):
                 f"after update {update}: {num_fruitless} of {restarts}"
             )
             if num_fruitless > restarts:
-                show([f"{ended}; given up: {short_path(logs)} says why; put that right, and the same command goes on"])
+                show(f"{ended}; given up: {short_path(logs)} says why; put that right, and the same command goes on")
                 return code
             pause_secs = min(_FIRST_PAUSE_SECS * 2**num_fruitless, _LONGEST_PAUSE_SECS)
-            show([f"{ended}; it goes on in {pause_secs:.0f} s"])
+            show(f"{ended}; it goes on in {pause_secs:.0f} s")
             for _ in range(round(pause_secs / POLL_SECS)):
                 if not environment.signals:
                     time.sleep(POLL_SECS)

@@ -7,7 +7,7 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Callable
 
@@ -96,11 +96,11 @@ class LaunchEnvironment:
             except MissingError as error:
                 if not self.is_dry_run:
                     raise
-                show([f"note: a real run would stop here: {error}"])
-        show([f"launcher = {start.launcher}"])
+                show(f"note: a real run would stop here: {error}")
+        show(f"launcher = {start.launcher}")
         if not self.is_dry_run:
             return made
-        show(["DRY_RUN: nothing was started"])
+        show("DRY_RUN: nothing was started")
         return None
 
     def describe_device(self, num_ranks: int) -> str:
@@ -128,6 +128,7 @@ def short_path(path: Path) -> str:
     return relative if not relative.startswith("..") else os.path.abspath(path)
 
 
-def show(lines: Sequence[str]) -> None:
+def show(*lines: str) -> None:
+    """Prints the lines, or drops them where they cannot be written."""
     with dropping_unwritable(sys.stdout):
-        print("\n".join(lines))
+        print(*lines, sep="\n")

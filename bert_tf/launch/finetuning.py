@@ -221,7 +221,7 @@ class GlueCall(Finetuning):
         try:
             find_files(task, PREDICT, str(self.data), None)
         except UserError as error:
-            show([f"nothing is predicted, only scored: {error}"])
+            show(f"nothing is predicted, only scored: {error}")
         else:
             runs.append(self.run("", "predict", **flags))
         return runs

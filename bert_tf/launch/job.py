@@ -76,7 +76,7 @@ def run(title: str, command: Sequence[str], num_ranks: int, log_folder: Path, en
     folder.mkdir(parents=True)
     start, started = environment.start(num_ranks), time.monotonic()
     python = rank_python(start)
-    show([f"--- {title}: logs in {short_path(folder)}", "+ " + shlex.join([python, *command])])
+    show(f"--- {title}: logs in {short_path(folder)}", "+ " + shlex.join([python, *command]))
     variables = {**environment.environ, **rank_environment(start)}
     if start.launcher == "srun":
         variables.update(
@@ -121,7 +121,7 @@ def run(title: str, command: Sequence[str], num_ranks: int, log_folder: Path, en
             f"{short_path(folder)} cannot be written to ({error.strerror}), so the ranks' last messages are lost: "
             "put that right, and the same command goes on from the last checkpoint"
         )
-    show([f"--- {title}: ended with code {code}{describe_signal(code)} after {time.monotonic() - started:.0f} s"])
+    show(f"--- {title}: ended with code {code}{describe_signal(code)} after {time.monotonic() - started:.0f} s")
     return code
 
 

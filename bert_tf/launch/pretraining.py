@@ -299,7 +299,7 @@ class Pretraining(Call):
             value_of("data_format") or ("tokens" if value_of("no_next_sentence") else None),
             self.is_cased,
         )
-        show([f"dataset = {data[0].dataset}", f"data_format = {data[0].data_format}"])
+        show(f"dataset = {data[0].dataset}", f"data_format = {data[0].data_format}")
         if without := [prepared for prepared in data if not prepared.has_test]:
             if value_of("eval_steps"):
                 raise UserError(
@@ -307,7 +307,7 @@ class Pretraining(Call):
                     "leave EVAL_STEPS and EARLY_STOPPING out, or make data with one (bertPrep.py --action sharding "
                     "--fraction_test_set=0.1, and the stages after it)"
                 )
-            show(["evaluation = none, because the dataset has no test split"])
+            show("evaluation = none, because the dataset has no test split")
         return data
 
     def _run(self, phase: Phase, data: PreparedData) -> Run:

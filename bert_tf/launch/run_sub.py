@@ -64,10 +64,8 @@ class RunSub:
         with contextlib.suppress(MissingError):  # a dry run goes on; a real run refuses it below
             start.check_launcher()
         show(
-            [
-                f"+ bash scripts/run_pretraining_lamb_phase{phase}.sh {shlex.join(texts)}",
-                f"srun = {shlex.join(launcher_command(start))}",
-            ]
+            f"+ bash scripts/run_pretraining_lamb_phase{phase}.sh {shlex.join(texts)}",
+            f"srun = {shlex.join(launcher_command(start))}",
         )
         run_folder = folder / f"phase_{phase}"
         before = newest_update(run_folder)
@@ -81,7 +79,7 @@ class RunSub:
             if is_time_over and not preempted and newest_update(run_folder) <= before:
                 raise UserError("this start has saved nothing, and nor would the next: not requeued; raise --time")
             if is_time_over or preempted:
-                show([f"run.sub: back into the queue: scontrol requeue {job}"])
+                show(f"run.sub: back into the queue: scontrol requeue {job}")
                 subprocess.run(["scontrol", "requeue", job])
         return code
 

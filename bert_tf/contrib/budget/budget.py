@@ -337,11 +337,9 @@ def _describe_text(call: Training, data: PreparedData) -> None:
     if not call.environment.value_of("no_next_sentence"):
         loss += math.log(2)  # that of guessing
     show(
-        [
-            f"epochs = {num_read / num_tokens:.3g} of {num_tokens:,} tokens",
-            f"loss_to_beat = {loss:.2f} with no more than how often each piece occurs; "
-            f"the loss should be lower after {call.phases[0].num_updates // 5:,} updates",
-        ]
+        f"epochs = {num_read / num_tokens:.3g} of {num_tokens:,} tokens",
+        f"loss_to_beat = {loss:.2f} with no more than how often each piece occurs; "
+        f"the loss should be lower after {call.phases[0].num_updates // 5:,} updates",
     )
 
 
