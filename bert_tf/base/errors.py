@@ -185,7 +185,8 @@ class BadRecords:
     def add(self, fault: str) -> None:
         """Counts a record with this fault. Raises: UserError, with the `fault`, if there are now too many."""
         self.num_left_out += 1
-        self.faults += [fault] if self.num_left_out <= _MAX_KEPT else []
+        if self.num_left_out <= _MAX_KEPT:
+            self.faults.append(fault)
         if self.num_left_out > (self._limit or 0):
             too_many = f"more than {self._limit:,} bad {self._kind}s, now " if self._limit else ""
             where = f"{self._file}, " if self._file else ""

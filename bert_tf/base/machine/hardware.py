@@ -5,6 +5,7 @@ All use of what only Linux has (/proc, cgroups, CPU affinity) is in this module,
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import re
@@ -54,11 +55,10 @@ def _visible_gpus(environ: Mapping[str, str]) -> list[str] | None:
 
 def ask_nvidia_smi(*arguments: str) -> list[str]:
     """The lines of nvidia-smi's output; empty if there is no nvidia-smi or it cannot be run."""
-    try:
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         answer = subprocess.run(["nvidia-smi", *arguments], capture_output=True, errors="replace", timeout=60)
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    return answer.stdout.splitlines()
+        return answer.stdout.splitlines()
+    return []
 
 
 def _query_gpus(field: str) -> list[str]:

@@ -50,14 +50,14 @@ class Attempt(NamedTuple):
     norms: list[tuple[str, float, float, float, float]]  # name; norms of gradient, weight and change; trust ratio
 
     def describe(self) -> Iterator[str]:
-        described = ", ".join(f"{name} {value:.9g}" for name, value in self.figures.items())
-        yield f"global batch {self.batch_number}: {described}"
+        figures = ", ".join(f"{name} {value:.9g}" for name, value in self.figures.items())
+        yield f"global batch {self.batch_number}: {figures}"
         yield f"first tensor that is not finite: {self.non_finite or 'none'}"
         if not self.is_finite:
             yield "so this batch was skipped and changed nothing"
-        yield f"{'norms of: gradient':>24}{'weight':>12}{'change':>12}{'trust ratio':>12}  variable"
-        for name, *norms in self.norms:
-            yield f"{norms[0]:>24.5g}" + "".join(f"{value:>12.5g}" for value in norms[1:]) + f"  {name}"
+        yield "      norms of: gradient      weight      change trust ratio  variable"
+        for name, gradient, weight, change, trust_ratio in self.norms:
+            yield f"{gradient:>24.5g}{weight:>12.5g}{change:>12.5g}{trust_ratio:>12.5g}  {name}"
         yield "records (file, number in it):"
         yield from (f"  {name}" for name in self.records)
 
