@@ -42,13 +42,8 @@ def started(tmp_path, monkeypatch):
         others = {1: {"throughput_train": 1.0}, 2: {"throughput_train": calls.rate}, 3: {"reason": calls.reason}}
         with open(folder / "metrics.jsonl", "w") as file:
             for number, name in enumerate(("start", "train", "train", "end")):
-                line = {
-                    "event": name,
-                    "update": 0,
-                    "time_unix": 1e9 + 1800 * (3 * len(calls) + number),
-                    **others.get(number, {}),
-                }
-                file.write(json.dumps(line) + "\n")
+                line = {"event": name, "update": 0, "time_unix": 1e9 + 1800 * (3 * len(calls) + number)}
+                file.write(json.dumps({**line, **others.get(number, {})}) + "\n")
         (folder / "config.json").write_text(json.dumps(recorded_of(flags)))
         return 0
 
@@ -56,11 +51,9 @@ def started(tmp_path, monkeypatch):
     monkeypatch.setattr(budget.Pretraining, "results", lambda *_: [])
     monkeypatch.setenv("RESULTS_DIR", str(calls.folder))
     data = prepare_tokens(tmp_path / "data", "custom")
-    manifest = json.loads((data / "manifest.json").read_text())
-    manifest["counts"].update(num_tokens=TOKENS, num_documents=1)
+    change_text(tmp_path, num_tokens=TOKENS, num_documents=1)
     text = TokenizedText(np.repeat(np.arange(4), 25), np.array([0, 100]), np.array([0, 1]))
     write_tokens(data / "training/custom_training_0.tokens", text, Shard(0, 0), vocab_size=10)
-    (data / "manifest.json").write_text(json.dumps(manifest))
     return calls
 
 
@@ -68,6 +61,14 @@ def _add_gpu(monkeypatch, tmp_path, capability):
     monkeypatch.setenv("PATH", nvidia_smi(tmp_path / "bin", capability), prepend=os.pathsep)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     monkeypatch.setattr(budget, "find_rank_memory", lambda *_: RankMemory(140 * GIB, "a GPU"))
+
+
+def change_text(tmp_path, **counts):
+    """The text has other counts."""
+    file = next((tmp_path / "data").rglob("manifest.json"))
+    manifest = json.loads(file.read_text())
+    manifest["counts"].update(counts)
+    file.write_text(json.dumps(manifest))
 
 
 def budget_of(typed):
@@ -129,10 +130,7 @@ def test_variables_go_before_the_preset_and_what_was_typed_before_these(started,
 
 @pytest.mark.parametrize("tokens_each, packs", [(64, True), (65, False)])
 def test_short_texts_are_packed_into_several_micro_batches(started, tmp_path, tokens_each, packs):
-    file = next((tmp_path / "data").rglob("manifest.json"))
-    manifest = json.loads(file.read_text())
-    manifest["counts"]["num_documents"] = TOKENS // tokens_each
-    file.write_text(json.dumps(manifest))
+    change_text(tmp_path, num_documents=TOKENS // tokens_each)
     budget_of("0.2 mini")
     names = ("train_batch_size", "num_accumulation_steps")
     assert [[int(flags[name]) for name in names] for flags in started[2:]] == [[16, 4] if packs else [32, 2], [8, 4]]
@@ -165,18 +163,11 @@ def test_what_cannot_be_done_in_the_hours_is_refused(started, monkeypatch):
 
 def test_where_no_hours_fit_the_text_its_size_is_what_is_said(started, tmp_path):
     """Which is the same for all hours, and enough."""
-    file = next((tmp_path / "data").rglob("manifest.json"))
-    manifest = json.loads(file.read_text())
-
-    def set_tokens(number):
-        manifest["counts"]["num_tokens"] = number
-        file.write_text(json.dumps(manifest))
-
-    set_tokens(1_000)
+    change_text(tmp_path, num_tokens=1_000)
     way = "prepare at least 8,381 tokens of text, which are enough for 0.1 hours$"
     refused(f"is 0.01: fewer than 1,000 updates of 32 .* teach a model little: {way}", budget_of, "0.01 mini")
     refused(f"is 1: read more than 400 times, the 1,000 tokens .* nothing left to teach: {way}", budget_of, "1 mini")
-    set_tokens(8_381)
+    change_text(tmp_path, num_tokens=8_381)
     assert budget_of("0.1 mini") == 0
 
 
