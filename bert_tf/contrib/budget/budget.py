@@ -240,7 +240,7 @@ def make_budget(positionals: Positionals, environment: LaunchEnvironment) -> Bud
 
 
 def _num_tokens(text: Manifest) -> int:
-    """The tokens of the text to train on; manifests of older versions name only those of all text."""
+    """The tokens of the text to train on; those of all text if the manifest does not name these."""
     return text.counts.get("num_tokens_training", text.counts["num_tokens"])
 
 
