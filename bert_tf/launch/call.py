@@ -24,8 +24,12 @@ from bert_tf.settings.declaration import from_variables, pick_settings
 
 # Exit codes after which a restart is useless: success, the user's mistake, a stop by the user or the system.
 _FINAL_CODES = (
-    *(0, USER_ERROR_EXIT_CODE, STOPPED_EXIT_CODE),
-    *(128 + signal.SIGHUP, 128 + signal.SIGINT, 128 + signal.SIGTERM),
+    0,
+    USER_ERROR_EXIT_CODE,
+    STOPPED_EXIT_CODE,
+    128 + signal.SIGHUP,
+    128 + signal.SIGINT,
+    128 + signal.SIGTERM,
 )
 _CHECKPOINTS = "a run folder, a folder with a checkpoint or Hugging Face's model, or a prefix as .../bert_model.ckpt"
 # The pause before a restart, which doubles with each consecutive start that has made no progress.

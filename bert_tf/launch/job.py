@@ -135,13 +135,13 @@ def _show(folder: Path, launcher: subprocess.Popen, received: Sequence[int], num
         ended = launcher.poll() is not None
         if received.count(signal.SIGINT) > 1:  # the user does not want to wait
             launcher.terminate()
-        if time.monotonic() > until:
-            launcher.terminate()
-            until = math.inf  # it is given as much time again
-        elif until == math.inf and time.monotonic() > look_at:
+        if time.monotonic() > look_at:
             look_at += _LOOK_SECS
-            if _have_ended(folder, num_ranks):
+            if until == math.inf and _have_ended(folder, num_ranks):
                 until = time.monotonic() + _MOST_SECS_WITHOUT_RANKS
+            elif time.monotonic() > until:
+                launcher.terminate()
+                until = look_at = math.inf
         # No log yet, or a disk that does not answer.
         with contextlib.suppress(OSError), open(folder / "rank_0.log", "rb") as file:
             file.seek(num_copied)

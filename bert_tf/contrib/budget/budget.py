@@ -358,12 +358,22 @@ def _loss_of_frequencies(folder: Path) -> float:
 
 def _time_so_far(call: Training) -> list[str]:
     """A line about the hours that an interrupted training has used, without the time between its starts."""
-    events = [event for phase in call.phases for event in read_events(call.run_folder(phase))]
+    runs = [read_events(call.run_folder(phase)) for phase in call.phases]
+    events = [event for run in runs for event in run]
     if not events:
         return []
-    pairs = zip(events, events[1:])
-    secs = sum(end["time_unix"] - begin["time_unix"] for begin, end in pairs if end["event"] != "start")
-    return [f"hours_so_far = {secs / 3600:.2f}, without the time between two starts (MAX_HOURS stops it earlier)"]
+    num_updates = sum(max((event["update"] for event in run), default=0) for run in runs)
+    num_starts, used_secs, lost_secs = 1, 0.0, 0.0
+    for before, event in zip(events, events[1:]):
+        secs = event["time_unix"] - before["time_unix"]
+        if event["event"] == "start":
+            num_starts, lost_secs = num_starts + 1, lost_secs + secs
+        else:
+            used_secs += secs
+    return [
+        f"so_far = {num_updates:,} updates in {used_secs / 3600:.2f} of {call.positionals['hours']:g} hours; "
+        f"{lost_secs / 3600:.2f} between its {num_starts} start(s) are not counted (MAX_HOURS stops it earlier)"
+    ]
 
 
 RECIPES = {"pretraining_budget": Recipe(BUDGET, make_budget)}

@@ -107,7 +107,7 @@ def test_the_rate_is_measured_once_and_everything_follows_from_it(started, capsy
     assert budget_of("10 mini custom") == 0
     assert started[4:] == phases  # they made no checkpoint
     said = capsys.readouterr().out
-    assert "hours_so_far = 3.00, without the time between two starts" in said
+    assert "so_far = 0 updates in 3.00 of 10 hours; 0.00 between its 2 start(s) are not counted" in said
 
 
 def test_variables_go_before_the_preset_and_what_was_typed_before_these(started, monkeypatch, capsys):
