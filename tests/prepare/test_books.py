@@ -130,6 +130,7 @@ WITHOUT_NULS = r"tr -d '\\0' <FILE >OUT takes stray ones out"
         ("हिन्दी एक भाषा है. यह 1 है और 2 है.".encode("utf-16-be"), (), AS_UTF_16.replace("LE", "BE")),
         (tar_of(b"It is text."), (), "a tar archive, not UTF-8 text; convert it: tar -xf a.txt"),
         (b"7z\xbc\xaf\x27\x1c\0\4", (), "a 7z archive, not UTF-8 text; convert it: 7z x a.txt; or take it out[^,]*$"),
+        (b"\n<!DOCTYPE html>\n<p>Text.</p>", (), "text with tags: write .* or take it out of the input$"),
         (rb"{\rtf1 Text.\par}", ("latin-1",), "a document in Rich Text Format, not UTF-8 text; .*out of the input$"),
     ],
 )

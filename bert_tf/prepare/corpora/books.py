@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Callable
 
+from bert_tf.base.errors import UserError
 from bert_tf.prepare.corpora import text_files
+from bert_tf.prepare.corpora.data_files import WITH_TAGS, has_tags
 from bert_tf.prepare.corpora.documents import Document, as_line
 
 # "*** START OF THIS PROJECT GUTENBERG EBOOK X ***", or how the header ends in files from before 2004.
@@ -50,9 +52,13 @@ def clean(name: str | Path, read_lines: Callable[[Path], Iterable[str]] = text_f
     """One book, given its file's name: two spaces between paragraphs, hard-wrapped lines joined.
 
     Without the distributor's header and footer and the credits below the header, if there are any.
+
+    Raises: UserError where it is a web page.
     """
     path = Path(name)
     lines = text_files.document_lines(path, read_lines(path))
+    if has_tags(list(filter(None, lines[:_MAX_HEAD_LINES]))):
+        raise UserError(f"{path}: {WITH_TAGS}, or take it out of the input")
     first = next((number + 1 for number, line in enumerate(lines[:_MAX_HEAD_LINES]) if _START.search(line)), 0)
     if 0 < first < len(lines) and not lines[first - 1].endswith("*") and lines[first].endswith("***"):
         first += 1  # the mark of a long title takes two lines

@@ -14,6 +14,12 @@ _MARKUP_BEGINNING = re.compile(r"\s*<(\?xml|!doctype|!--|[a-z][\w:.-]*(\s[^<>]*)
 _END_TAG = re.compile(r"</[A-Za-z][\w:.-]*>")
 _DELIMITERS = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "bars"}
 _MIN_RECORDS = 3  # of a table; fewer lines of prose may have equally many commas by chance
+WITH_TAGS = "text with tags: write what is between them to a .txt file"
+
+
+def has_tags(lines: Sequence[str]) -> bool:
+    """Whether a file with these first non-blank lines is marked up, as a web page is."""
+    return bool(lines and _MARKUP_BEGINNING.match(lines[0])) and any(map(_END_TAG.search, lines))
 
 
 def describe_non_prose(lines: Sequence[str], name: str) -> str:
@@ -22,8 +28,8 @@ def describe_non_prose(lines: Sequence[str], name: str) -> str:
         return ""
     if _JSON_BEGINNING.match(lines[0]) and all(map(_JSON_LINE.fullmatch, lines)):
         return "JSON: give --input_format=jsonl if each line is an object, or make such lines: jq -c '.[]' FILE > OUT"
-    if _MARKUP_BEGINNING.match(lines[0]) and any(map(_END_TAG.search, lines)):
-        return "text with tags: write what is between them to a .txt file"
+    if has_tags(lines):
+        return WITH_TAGS
     if lines[0].startswith("WARC/"):
         return "a web archive, with a head before each text: write the texts to a .jsonl file (warcio reads them)"
     for delimiter, delimiter_name in _DELIMITERS.items():
