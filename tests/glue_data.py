@@ -22,12 +22,9 @@ def write_lines(path, *lines, end="\n", begin=""):
 
 def write_cola(folder):
     """train.tsv, dev.tsv (without headers) and test.tsv (with one) of CoLA: is the sentence in order?"""
-    labelled = [
-        f"x01 | {label} | {'' if label else '*'} | {text}" for label, texts in ((1, GOOD), (0, BAD)) for text in texts
-    ]
+    labelled = [f"x01 | 1 |  | {text}" for text in GOOD] + [f"x01 | 0 | * | {text}" for text in BAD]
+    unlabelled = [f"{number} | {text}" for number, text in enumerate(GOOD + BAD)]
     write_lines(folder / "train.tsv", *labelled * 2)
     write_lines(folder / "dev.tsv", *labelled)
-    write_lines(
-        folder / "test.tsv", "index | sentence", *(f"{number} | {text}" for number, text in enumerate(GOOD + BAD))
-    )
+    write_lines(folder / "test.tsv", "index | sentence", *unlabelled)
     return folder

@@ -71,6 +71,41 @@ def write_tf1(folder, values, name="bert_model.ckpt"):
     return folder
 
 
+def keras_model(with_heads, old, has_own_pooler=False):
+    """The variables of NVIDIA's TF2 code (`old`) or of tf-models-official, as these name them, in a module.
+
+    Args:
+      has_own_pooler: whether the next-sentence head is that of tf-models-official's BertPretrainerV2.
+    """
+    width, heads = [HIDDEN], [HEADS, HIDDEN // HEADS]
+    tables = {"word_embeddings": VOCAB, "position_embedding": POSITIONS, "type_embeddings": 2}
+    shapes = {f"{name}/embeddings": [rows, HIDDEN] for name, rows in tables.items()}
+    shapes |= norm("embeddings/layer_norm") | dense("pooler_transform", width, width)
+    for layer in ("transformer/layer_0", "transformer/layer_1"):
+        for part in ("query", "key", "value"):
+            shapes |= dense(f"{layer}/self_attention/{part}", width, heads)
+        output = "self_attention_output" if old else "self_attention/attention_output"
+        shapes |= dense(f"{layer}/{output}", heads, width) | norm(f"{layer}/self_attention_layer_norm")
+        shapes |= dense(f"{layer}/intermediate", width, [INNER]) | dense(f"{layer}/output", [INNER], width)
+        shapes |= norm(f"{layer}/output_layer_norm")
+    if with_heads:
+        transform = "cls/predictions/transform"
+        shapes |= dense(f"{transform}/dense", width, width) | norm(f"{transform}/LayerNorm")
+        shapes |= {"not_ours/kernel": [HIDDEN, VOCAB], "cls/predictions/output_bias/bias": [VOCAB]}
+        if has_own_pooler:
+            shapes |= dense("bert/next_sentence/pooler_dense", width, width)
+            shapes |= dense("bert/next_sentence/logits", width, [2]) | dense("bert/other_head/logits", width, [3])
+        else:
+            shapes |= dense("predictions/transform/logits", width, [2])
+    module = tf.Module()
+    module.all = [tf.Variable(value, name=name) for name, value in random_values(shapes).items()]
+    return module
+
+
+def values_of(module):
+    return {variable.name.split(":")[0]: variable.numpy() for variable in module.variables}
+
+
 def write_encoder(folder, pieces, positions, **heads):
     """Weights of a small encoder as Google publishes them, with this vocabulary, and `heads`, shapes by name."""
     shapes = {**published_names(2), **heads, "bert/embeddings/word_embeddings": [len(pieces), HIDDEN]}

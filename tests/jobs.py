@@ -7,7 +7,6 @@ import io
 import json
 import signal
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +20,7 @@ from bert_tf.tasks import job as jobs
 from bert_tf.tasks.finetuning import PREDICT, TRAIN
 from bert_tf.tasks.job import converse, export_task
 from tests import processes
-
-ROOT = Path(__file__).resolve().parents[1]
+from tests.processes import ROOT
 
 
 class Job(jobs.Job):
@@ -39,14 +37,8 @@ def from_checkpoint(start, **changes):
 
 
 # Of updates of four rows in two micro-batches.
-_TRAINING = dict(
-    learning_rate=1e-3,
-    num_train_epochs=1.0,
-    train_batch_size=2,
-    num_accumulation_steps=2,
-    save_checkpoint_steps=2,
-    display_loss_steps=1,
-)
+_TRAINING = dict(learning_rate=1e-3, num_train_epochs=1.0, train_batch_size=2, num_accumulation_steps=2)
+_TRAINING |= dict(save_checkpoint_steps=2, display_loss_steps=1)
 
 
 def short_training(**changes):
@@ -112,9 +104,7 @@ def assert_split_does_not_matter(finished, job, folder):
 def killed_and_finished(command, model_dir):
     """Kills the command at its first checkpoint, and runs it again; returns how that ended."""
     program = processes.Program(command)
-    deadline = time.monotonic() + 120
-    while not list(model_dir.glob("checkpoints/ckpt-*")) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    processes.wait_for(lambda: list(model_dir.glob("checkpoints/ckpt-*")))
     program.send_signal(signal.SIGKILL)
     program.wait(60)
     assert not (model_dir / "eval_results.txt").exists(), "it was killed too late"

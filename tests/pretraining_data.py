@@ -94,10 +94,8 @@ def write_manifest(
     stage = "create_tfrecord_files" if data_format == "records" else "create_token_files"
     vocab = VocabEntry(VOCAB_SIZE, sha256 or hashlib.sha256((folder / "vocab.txt").read_bytes()).hexdigest())
     count = {"num_instances": 1, "num_instance_tokens": 1, "num_tokens": 1}
-    files = {
-        split: sorted((folder / split).glob(f"*.{'tfrecord' if data_format == 'records' else 'tokens'}"))
-        for split in SPLITS
-    }
+    suffix = "tfrecord" if data_format == "records" else "tokens"
+    files = {split: sorted((folder / split).glob(f"*.{suffix}")) for split in SPLITS}
     shards = {
         split: [FileEntry(f"{split}/{path.name}", path.stat().st_size, "", count) for path in paths]
         for split, paths in files.items()

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing import forkserver
 from pathlib import Path
 from unittest import mock
@@ -85,6 +85,14 @@ def answer(*command: object, cwd: Path | None = None, **variables: str | None) -
     environment = {name: value for name, value in {**os.environ, **variables}.items() if value is not None}
     parts = list(map(str, command))
     return subprocess.run(parts, cwd=cwd, env=environment, capture_output=True, text=True, timeout=540)
+
+
+def wait_for(condition: Callable[[], object], process: Program | subprocess.Popen | None = None) -> None:
+    """Until the condition holds; where a process is given, it must not end before."""
+    deadline = time.monotonic() + 400
+    while not condition():
+        assert time.monotonic() < deadline and (process is None or process.poll() is None)
+        time.sleep(0.005)
 
 
 @contextlib.contextmanager

@@ -138,10 +138,7 @@ SMI = """if [[ $1 == -L ]]; then echo 'GPU 0: A GPU (UUID: x)'; else echo '{memo
     "fake, expected",
     [
         (dict(version="2.15.1", cuda="12.2", gpus=1), [(OK, "CUDA 12.2"), (OK, "it sees 1 of 1")]),
-        (
-            dict(version="2.15.1", cuda="12.2", gpus=0),
-            [(OK, "2.15.1"), (PROBLEM, "0 of 1 GPU(s); Could not find cuda drivers on your machine")],
-        ),
+        (dict(version="2.15.1", cuda="12.2", gpus=0), [(OK, "2.15"), (PROBLEM, "0 of 1 GPU(s); Could not find cuda")]),
         (dict(version="2.15.1", cuda="", gpus=0), [(OK, "without CUDA"), (PROBLEM, "it is tensorflow-cpu")]),
         (dict(version="2.14.0", cuda="11.8", gpus=1), [(PROBLEM, "2.14.0 is installed"), (OK, "sees 1")]),
         (None, [(PROBLEM, "SIGILL")]),
@@ -176,12 +173,8 @@ def test_horovod_whose_ranks_do_not_meet(program, package, horovod, tmp_path):
     launch = "import sys\nassert '--disable-cache' in sys.argv\n"
     launch += "if '--gloo' in sys.argv: sys.exit('RuntimeError: connection refused')"
     (tmp_path / "horovod/runner/launch/__main__.py").write_text(launch)
-    holds(
-        software.examine_horovod(),
-        (OK, "0.28.1 with NCCL, MPI, Gloo"),
-        (PROBLEM, "by gloo (code 1, RuntimeError: connection refused)"),
-        (OK, "by mpi"),
-    )
+    refused = "by gloo (code 1, RuntimeError: connection refused)"
+    holds(software.examine_horovod(), (OK, "0.28.1 with NCCL, MPI, Gloo"), (PROBLEM, refused), (OK, "by mpi"))
 
 
 def test_no_horovod_or_one_that_does_not_load_or_has_no_nccl_beside_two_gpus(horovod, package, tmp_path, monkeypatch):
@@ -289,9 +282,5 @@ def test_prepared_data(tmp_path):
         (tmp_path / name / "training").mkdir(parents=True)
     write_manifest(tmp_path / "tokens/x/done", "tokens", {}, "a")
     write_manifest(tmp_path / "tfrecord/x/damaged", "records", {"max_seq_length": 1e999}, "a")
-    holds(
-        machine.examine_data(Folder(tmp_path, "DATA_DIR")),
-        (OK, "done as tokens (all lengths)"),
-        (WARNING, "damaged is"),
-        (WARNING, "begun is unfinished"),
-    )
+    expected = (OK, "done as tokens (all lengths)"), (WARNING, "damaged is"), (WARNING, "begun is unfinished")
+    holds(machine.examine_data(Folder(tmp_path, "DATA_DIR")), *expected)

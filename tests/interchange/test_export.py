@@ -9,7 +9,6 @@ import dataclasses
 import json
 import re
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,10 +24,9 @@ from bert_tf.model.heads import ChoiceModel, ClassifierModel, MaskedWordModel, P
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from tests import google_checkpoints as published
 from tests.exported import CASED_VOCAB, CONFIG, VOCAB, make_variables, write_run
-from tests.interchange.test_google import keras_model
+from tests.interchange.test_initialise import HUGGING_FACE
 from tests.refusals import refused
 
-MODEL = Path(__file__).parents[1] / "golden/hugging_face"  # a BertForPreTraining
 FILES = ["README.md", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt"]
 
 
@@ -42,7 +40,7 @@ def test_a_pretrained_run(tmp_path):
     lines = export(str(tmp_path / "run"), tmp_path / "out")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == FILES
     assert lines[-1].startswith("BertForPreTraining with")
-    ours, theirs = (load_file(folder / "model.safetensors") for folder in (tmp_path / "out", MODEL))
+    ours, theirs = (load_file(folder / "model.safetensors") for folder in (tmp_path / "out", HUGGING_FACE))
     assert set(ours) == set(theirs)
     config = read_json(tmp_path / "out" / "config.json")
     assert config["architectures"] == ["BertForPreTraining"]
@@ -209,7 +207,7 @@ def keras(folder):
     google(folder)
     for file in folder.glob("bert_model.ckpt*"):
         file.unlink()
-    tf.train.Checkpoint(model=keras_model(with_heads=True, old=True)).write(str(folder / "bert_model.ckpt"))
+    tf.train.Checkpoint(model=published.keras_model(with_heads=True, old=True)).write(str(folder / "bert_model.ckpt"))
 
 
 def run_folder(folder):

@@ -11,34 +11,20 @@ from bert_tf.interchange.keras_names import to_our_name
 from bert_tf.model.encoder import BertEncoder
 from bert_tf.model.heads import PretrainingModel
 from bert_tf.run.variables import check_encoder, load_weights, named_variables
-from tests.google_checkpoints import (
-    CONFIG,
-    HEADS,
-    HEADS_OF_PRETRAINING,
-    HIDDEN,
-    INNER,
-    POSITIONS,
-    VOCAB,
-    dense,
-    norm,
-    published_names,
-    random_values,
-    read_tensors,
-    write_tensors,
-    write_tf1,
-)
+from tests import google_checkpoints as published
+from tests.google_checkpoints import CONFIG, HIDDEN, VOCAB, keras_model, values_of
 from tests.refusals import refused
 
 
 def test_googles_and_nvidias_tf1_checkpoints_without_the_state_of_optimizers(tmp_path):
     """Google's Adam; NVIDIA's LAMB with accumulation, its loss scale, and a weight kept in half precision."""
-    values = random_values({**published_names(2), **HEADS_OF_PRETRAINING})
+    values = published.random_values({**published.published_names(2), **published.HEADS_OF_PRETRAINING})
     slots = {f"{name}/{slot}": value for name, value in values.items() for slot in ("Adam", "adam_m", "accum")}
     others = ("global_step", "local_step", "batch_finite", "loss_scale", "good_steps", "bad_steps", "beta1_power")
     kernel = "bert/pooler/dense/kernel"
     half, shadow = {kernel: values[kernel].astype(np.float16)}, {f"{kernel}/shadow": values[kernel]}
     everything = {**values, **half, **shadow, **slots, **{name: np.int64(3) for name in others}}
-    weights = find_weights(write_tf1(tmp_path, everything, "model.ckpt-1564"))
+    weights = find_weights(published.write_tf1(tmp_path, everything, "model.ckpt-1564"))
     assert weights.config == CONFIG and weights.tokenizer.vocab_file is None and weights.tokenizer.casing is None
     assert weights.shapes == {name: list(value.shape) for name, value in sorted(values.items())}
     model = PretrainingModel(CONFIG)
@@ -50,51 +36,12 @@ def test_googles_and_nvidias_tf1_checkpoints_without_the_state_of_optimizers(tmp
         np.testing.assert_array_equal(variable[: len(value)], value, err_msg=name)
 
 
-def keras_model(with_heads, old, has_own_pooler=False):
-    """The variables of NVIDIA's TF2 code (`old`) or of tf-models-official, as these name them, in a module.
-
-    Args:
-      has_own_pooler: whether the next-sentence head is that of tf-models-official's BertPretrainerV2.
-    """
-    width, heads = [HIDDEN], [HEADS, HIDDEN // HEADS]
-    tables = {"word_embeddings": VOCAB, "position_embedding": POSITIONS, "type_embeddings": 2}
-    shapes = {f"{name}/embeddings": [rows, HIDDEN] for name, rows in tables.items()}
-    shapes |= norm("embeddings/layer_norm") | dense("pooler_transform", width, width)
-    for layer in ("transformer/layer_0", "transformer/layer_1"):
-        for part in ("query", "key", "value"):
-            shapes |= dense(f"{layer}/self_attention/{part}", width, heads)
-        output = "self_attention_output" if old else "self_attention/attention_output"
-        shapes |= dense(f"{layer}/{output}", heads, width) | norm(f"{layer}/self_attention_layer_norm")
-        shapes |= dense(f"{layer}/intermediate", width, [INNER]) | dense(f"{layer}/output", [INNER], width)
-        shapes |= norm(f"{layer}/output_layer_norm")
-    if with_heads:
-        transform = "cls/predictions/transform"
-        shapes |= dense(f"{transform}/dense", width, width) | norm(f"{transform}/LayerNorm")
-        shapes |= {"not_ours/kernel": [HIDDEN, VOCAB], "cls/predictions/output_bias/bias": [VOCAB]}
-        if has_own_pooler:
-            shapes |= dense("bert/next_sentence/pooler_dense", width, width)
-            shapes |= dense("bert/next_sentence/logits", width, [2]) | dense("bert/other_head/logits", width, [3])
-        else:
-            shapes |= dense("predictions/transform/logits", width, [2])
-    module = tf.Module()
-    module.all = [tf.Variable(value, name=name) for name, value in random_values(shapes).items()]
-    return module
-
-
-def values_of(module):
-    return {variable.name.split(":")[0]: variable.numpy() for variable in module.variables}
-
-
 @pytest.mark.parametrize(
-    "old, with_heads, adam",
-    [
-        (True, True, keras.optimizers.legacy.Adam),
-        (True, False, keras.optimizers.Adam),
-        (False, True, keras.optimizers.Adam),
-    ],
+    "old, with_heads, optimizers",
+    [(True, True, keras.optimizers.legacy), (True, False, keras.optimizers), (False, True, keras.optimizers)],
 )
-def test_keras_checkpoints_of_nvidia_and_tf_models(tmp_path, old, with_heads, adam):
-    theirs, optimizer = keras_model(with_heads, old), adam()
+def test_keras_checkpoints_of_nvidia_and_tf_models(tmp_path, old, with_heads, optimizers):
+    theirs, optimizer = keras_model(with_heads, old), optimizers.Adam()
     optimizer.apply_gradients((tf.ones_like(variable), variable) for variable in theirs.trainable_variables)
     tf.train.Checkpoint(model=theirs, optimizer=optimizer).save(str(tmp_path / "bert_model.ckpt"))
     weights = find_weights(tmp_path)  # bert_model.ckpt-1
@@ -142,12 +89,12 @@ def test_the_heads_of_tf_models_pretrainer_are_no_part_of_the_encoder(tmp_path):
 def test_objects_that_are_no_bert(tmp_path, graph):
     """The graph is damaged, or no text at all, or the variables it names are numbers."""
     tf.train.Checkpoint(model=keras_model(False, False)).write(str(tmp_path / "x"))
-    tensors = read_tensors(tmp_path / "x")
+    tensors = published.read_tensors(tmp_path / "x")
     if graph is None:
         tensors = {name: value if "GRAPH" in name else np.float32(1) for name, value in tensors.items()}
     else:
         tensors["_CHECKPOINTABLE_OBJECT_GRAPH"] = graph
-    write_tensors(tmp_path / "x", tensors)
+    published.write_tensors(tmp_path / "x", tensors)
     refused("x holds objects of Keras, but not those of a BERT", read_checkpoint, tmp_path / "x")
     (tmp_path / "x.index").write_text("nonsense")
     refused("x cannot be read .*: its .index file is damaged", read_checkpoint, tmp_path / "x")

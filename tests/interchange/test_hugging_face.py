@@ -1,11 +1,9 @@
 """Hugging Face's folders: names both ways, configuration, files; numbers of `transformers` (tests/golden)."""
 
 import json
-import os
 import pickle
 import shutil
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
@@ -21,11 +19,11 @@ from bert_tf.interchange.pretrained import from_pretrained
 from bert_tf.model.encoder import BertEncoder
 from bert_tf.model.heads import PretrainingModel, SpanModel
 from bert_tf.run.variables import load_weights
+from tests.interchange.test_initialise import HUGGING_FACE as MODEL
 from tests.interchange.test_initialise import write_pieces
 from tests.jobs import changed_json
 from tests.refusals import refused
 
-MODEL = Path(__file__).parents[1] / "golden" / "hugging_face"
 ONE_TYPE = MODEL.with_name("hugging_face_one_type")  # and layer_norm_eps 1e-2
 OUTPUTS = np.load(MODEL / "outputs.npz")
 FEATURES = {name: tf.constant(OUTPUTS[name]) for name in ("input_ids", "input_mask", "segment_ids")}
@@ -201,13 +199,6 @@ def test_other_architectures_are_refused_by_name(tmp_path, changes, words):
 @pytest.mark.parametrize("theirs, ours", [("gelu", "gelu_exact"), ("gelu_new", "gelu"), ("gelu_pytorch_tanh", "gelu")])
 def test_activations(tmp_path, theirs, ours):
     assert read_config(copied(tmp_path, hidden_act=theirs) / "config.json").hidden_act == ours
-
-
-def test_a_file_cut_short(tmp_path):
-    path = copied(tmp_path) / "model.safetensors"
-    for size in (os.path.getsize(path) - 2, 100, 3):
-        os.truncate(path, size)
-        refused("model.safetensors cannot be read .*: it is damaged or incomplete", read_folder, tmp_path)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, tf.bfloat16.as_numpy_dtype])

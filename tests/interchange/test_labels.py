@@ -160,11 +160,8 @@ def test_a_single_text_is_refused_where_pairs_were_trained_on(data, tmp_path):
 
 def test_weights_of_another_task_with_the_same_labels_are_told(data, tmp_path):
     folder = write_classifier(tmp_path / "model", data, ("0", "1"), finetuning_task="mrpc")
-    for task, said in (
-        (find_task("QQP"), "config.json says that these weights are for MRPC, .* not for QQP$"),
-        (find_task("MRPC"), "^$"),
-    ):
-        assert re.search(said, adapt_for_prediction(task, find_weights(folder))[1])
+    for task, said in (("QQP", "config.json says that these weights are for MRPC, .* not for QQP$"), ("MRPC", "^$")):
+        assert re.search(said, adapt_for_prediction(find_task(task), find_weights(folder))[1])
 
 
 def test_labels_that_say_nothing(data, tmp_path, capsys):

@@ -19,10 +19,8 @@ from bert_tf.settings.training import PretrainingConfig
 from tests.pretraining_data import write_manifest
 
 ROOT = Path(__file__).resolve().parents[2]
-VARIABLES = [
-    *(each.variable for each in with_variable(*SETTINGS)),
-    *("CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID", "SLURM_JOB_NUM_NODES", "SLURM_NTASKS"),
-]
+VARIABLES = [each.variable for each in with_variable(*SETTINGS)]
+VARIABLES += "CUDA_VISIBLE_DEVICES SLURM_JOB_ID SLURM_JOB_NUM_NODES SLURM_NTASKS".split()
 
 
 def launch(recipe, typed):
@@ -39,10 +37,8 @@ sys.exit(run("it", sys.argv[3:], int(sys.argv[1]), pathlib.Path(sys.argv[2]), La
 
 def processes_of(folder):
     """The command lines that name a folder, of processes that still run."""
-    shown = subprocess.run(
-        ["ps", "-ww", "-eo", "args"], capture_output=True, text=True, errors="replace", check=True
-    ).stdout
-    return [line for line in shown.splitlines() if str(folder) in line]
+    shown = subprocess.run(["ps", "-ww", "-eo", "args"], stdout=subprocess.PIPE, check=True).stdout
+    return [line for line in shown.decode(errors="replace").splitlines() if str(folder) in line]
 
 
 def values_of(output):

@@ -45,40 +45,29 @@ def expected(model_dir, **flags):
     return {name: str(value) for name, value in values.items()}
 
 
+OWN_FLAGS = {
+    "squad": "predict_batch_size=4 max_seq_length=128 doc_stride=64 version_2_with_negative=true "
+    "train_file=DATA/train-v2.0.json predict_file=DATA/dev-v2.0.json",
+    "classifier": "predict_batch_size=4 warmup_proportion=0.2 task_name=CoLA data_dir=DATA/glue/CoLA",
+    "ner": "predict_batch_size=6 do_lower_case=false predict_file=DATA/BC5CDR/chem/test.tsv "
+    "train_file=DATA/BC5CDR/chem/train.tsv,DATA/BC5CDR/chem/devel.tsv",
+}
+
+
 @pytest.mark.parametrize(
-    "name, typed, what, place, own",
+    "name, typed, program, title, place",
     [
-        (
-            "squad",
-            SQUAD,
-            "squad: SQuAD, train_and_predict",
-            "squad",
-            "predict_batch_size=4 max_seq_length=128 doc_stride=64 version_2_with_negative=true "
-            "train_file=DATA/train-v2.0.json predict_file=DATA/dev-v2.0.json",
-        ),
-        (
-            "glue",
-            GLUE,
-            "classifier: CoLA, train_and_eval",
-            "glue",
-            "predict_batch_size=4 warmup_proportion=0.2 task_name=CoLA data_dir=DATA/glue/CoLA",
-        ),
-        (
-            "biobert/ner_bc5cdr-chem",
-            BIOBERT,
-            "ner: BC5CDR-chem, train_and_predict",
-            "entities",
-            "predict_batch_size=6 do_lower_case=false predict_file=DATA/BC5CDR/chem/test.tsv "
-            "train_file=DATA/BC5CDR/chem/train.tsv,DATA/BC5CDR/chem/devel.tsv",
-        ),
+        ("squad", SQUAD, "squad", "SQuAD, train_and_predict", "squad"),
+        ("glue", GLUE, "classifier", "CoLA, train_and_eval", "glue"),
+        ("biobert/ner_bc5cdr-chem", BIOBERT, "ner", "BC5CDR-chem, train_and_predict", "entities"),
     ],
 )
-def test_a_training(folder, started, capsys, name, typed, what, place, own):
+def test_a_training(folder, started, capsys, name, typed, program, title, place):
     assert launch(name, typed.format(folder / "tiny")) == 0
-    (program, title), results = what.split(": "), folder / "results" / place
-    [(said, command, num_ranks)] = started
+    [(said, command, num_ranks)], results = started, folder / "results" / place
     assert (said, num_ranks, command[:2]) == (title, 1, ["-m", f"bert_tf.programs.{program}"])
-    flags = dict(pair.split("=", 1) for pair in own.replace("DATA", str(folder / "data")).split())
+    own = OWN_FLAGS[program].replace("DATA", str(folder / "data"))
+    flags = dict(pair.split("=", 1) for pair in own.split())
     assert flags_of(command) == expected(results, init_checkpoint=folder / "tiny", mode=title.split()[-1], **flags)
     shown = capsys.readouterr().out
     assert "global_batch_size = 4\n" in shown and f"curves: {results}/report.html" in shown

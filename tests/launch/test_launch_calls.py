@@ -48,9 +48,7 @@ DEFAULTS = {
 }
 # A short run, of two ranks; what run.sub starts with NVIDIA's values.
 SMALL = "4 2 2 1e-3 1e-3 fp32 false 2 1 1 20 5 1 2 tiny"
-RUN_SUB = (
-    "+ bash scripts/run_pretraining_lamb_phase{} 16 2 8 1.875e-4 1.25e-4 fp16 true 32 2000 200 7820 100 128 512 large"
-)
+RUN_SUB = "16 2 8 1.875e-4 1.25e-4 fp16 true 32 2000 200 7820 100 128 512 large"
 
 
 def first(number, text, *more):
@@ -58,7 +56,7 @@ def first(number, text, *more):
 
 
 def run_sub(phase, old="", new=""):
-    return RUN_SUB.format(f"{phase}.sh").replace(old, new, 1)
+    return f"+ bash scripts/run_pretraining_lamb_phase{phase}.sh {RUN_SUB}".replace(old, new, 1)
 
 
 # By launcher: what is typed; variables; and lines that are shown ("; " between them), or a pattern of "error: " and the
@@ -237,9 +235,7 @@ def call(tmp_path, monkeypatch, capsys):
     return answer
 
 
-@pytest.mark.parametrize(
-    "recipe, typed, variables, expected", [(name, *row) for name, rows in CALLS.items() for row in rows]
-)
+@pytest.mark.parametrize("recipe, typed, variables, expected", [(name, *row) for name in CALLS for row in CALLS[name]])
 def test_calls(call, recipe, typed, variables, expected):
     shown = call(recipe, typed, variables)
     kind, _, pattern = expected.partition(": ")

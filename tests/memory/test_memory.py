@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,10 +25,10 @@ from bert_tf.settings.programs import PretrainingOptions, ProgramOptions
 from bert_tf.settings.training import AUTO, BatchSplit, FinetuningConfig, PretrainingConfig, TrainingConfig
 from bert_tf.tasks.pretraining.task import PretrainingTask
 from tests import processes
+from tests.processes import ROOT
 from tests.refusals import refused
 from tests.small_models import small_config
 
-ROOT = Path(__file__).resolve().parents[2]
 SMALL = small_config()
 LARGE = Workload(BertConfig.preset("large", 30522), 512, 80, "blocks")
 
@@ -90,10 +89,8 @@ def test_kernels_are_planned_only_where_they_run(tmp_path, monkeypatch):
         monkeypatch.setattr(requirements, "compute_capabilities", lambda found=capabilities: found)
         monkeypatch.setattr(requirements.importlib.util, "find_spec", lambda _, found=triton: found)
         monkeypatch.setattr(requirements, "compiled_file", lambda _, found=compiled: found)
-        work = Workload.from_config(
-            config, ProgramOptions(), LARGE.bert_config, sequence_length=512, num_predictions=80
-        )
-        assert work.has_kernels == expected
+        sizes = dict(sequence_length=512, num_predictions=80)
+        assert Workload.from_config(config, ProgramOptions(), SMALL, **sizes).has_kernels == expected
 
 
 def test_predictions_that_do_not_fill_the_kernels_rows_are_planned_as_those_of_xla(monkeypatch):
@@ -158,9 +155,7 @@ class TwoRanks:
         return np.stack([values, values // 2])
 
 
-@pytest.mark.parametrize(
-    "gib, words", [(64, "4 micro-batch(es) of 16 on each rank fit\n"), (1, "of 1 on each rank do not fit, ")]
-)
+@pytest.mark.parametrize("gib, words", [(64, "4 micro-batch(es) of 16 on each rank fit\n"), (1, " rank do not fit, ")])
 def test_auto_says_whether_what_it_has_found_fits(capsys, gib, words):
     options = ProgramOptions(global_batch_size=64, gpu_memory_gib=gib)
     complete_config(FinetuningConfig(train_batch_size=AUTO), options, lambda _: LARGE, Workers())
@@ -229,9 +224,7 @@ def test_a_packed_row_is_planned_with_the_predictions_that_it_has_room_for(packi
     "scope, threads, for_gpu, expected",
     [("blocks", 8, False, 2), ("off", 1, False, 1), ("step", 8, False, 1), ("blocks", 8, True, 1)],
 )
-def test_on_a_cpu_with_several_threads_two_micro_batches_are_computed_at_once(
-    monkeypatch, scope, threads, for_gpu, expected
-):
+def test_on_a_cpu_with_threads_two_micro_batches_are_computed_at_once(monkeypatch, scope, threads, for_gpu, expected):
     monkeypatch.setattr(memory, "count_cores", lambda: threads)
     for given in (str(threads), "0"):  # TensorFlow's word for "all cores"
         monkeypatch.setenv("TF_NUM_INTEROP_THREADS", given)

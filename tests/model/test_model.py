@@ -29,9 +29,9 @@ def make_features():
 @pytest.mark.parametrize(
     "options, packed",
     [
-        ({"scope": "off", "recompute": True}, True),
-        ({"scope": "blocks"}, False),
-        ({"scope": "step", "for_gpu": True}, True),
+        (dict(scope="off", recompute=True), True),
+        (dict(scope="blocks"), False),
+        (dict(scope="step", for_gpu=True), True),
     ],
 )
 def test_states_at_some_positions_are_those_of_a_whole_layer(options, packed):
@@ -62,15 +62,17 @@ def test_states_at_some_positions_are_those_of_a_whole_layer(options, packed):
         np.testing.assert_allclose(seen, expected, rtol=1e-5, atol=1e-4)
 
 
+def make_inputs(**options):
+    """Keras's inputs of the encoder, and features for them."""
+    features = {name: values for name, values in make_features().items() if name != "masked_lm_positions"}
+    return {name: keras.Input([16], dtype=tf.int32, name=name, **options) for name in features}, features
+
+
 def test_usable_as_keras_model_summary_functional_and_saved(tmp_path):
     encoder = BertEncoder(CONFIG, make_backend("blocks"))
-    inputs = {
-        name: keras.Input([16], batch_size=4, dtype=tf.int32, name=name)
-        for name in ("input_ids", "input_mask", "segment_ids")
-    }
+    inputs, features = make_inputs(batch_size=4)
     sequence, pooled = encoder(inputs)
     model = keras.Model(inputs, {"sequence": sequence, "pooled": pooled})
-    features = {name: make_features()[name] for name in inputs}
     expected = encoder(features)
     np.testing.assert_allclose(model(features)["sequence"], expected[0], atol=1e-6)
     model.summary(print_fn=lambda line: None)
@@ -97,8 +99,7 @@ def test_rows_of_any_length():
 
 
 def test_a_model_that_keras_saves_goes_on_when_loaded(tmp_path):
-    features = {each: make_features()[each] for each in ("input_ids", "input_mask", "segment_ids")}
-    inputs = {each: keras.Input([16], dtype=tf.int32, name=each) for each in features}
+    inputs, features = make_inputs()
     encoder = BertEncoder(CONFIG)
     encoder.summary(print_fn=lambda line: None)
     encoder.encoder_layers[0].trainable = False

@@ -16,9 +16,7 @@ from bert_tf.model.losses import MaskedWordObjective, PretrainingObjective, Span
 pytestmark = pytest.mark.computes
 
 GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "hugging_face_bert.npz")
-WEIGHTS = {
-    name[len("weights/") :]: GOLDEN[name].astype(np.float32) for name in GOLDEN.files if name.startswith("weights/")
-}
+WEIGHTS = {name[8:]: GOLDEN[name].astype(np.float32) for name in GOLDEN.files if name.startswith("weights/")}
 # Our name of an activation -> theirs.
 ACTIVATIONS = {"gelu": "gelu_new", "gelu_exact": "gelu"}
 NUM_HEADS = 4
@@ -50,9 +48,7 @@ def make_model(model_class, activation):
 
 
 def make_features():
-    features = {
-        name[len("inputs/") :]: tf.constant(GOLDEN[name]) for name in GOLDEN.files if name.startswith("inputs/")
-    }
+    features = {name[7:]: tf.constant(GOLDEN[name]) for name in GOLDEN.files if name.startswith("inputs/")}
     return {**features, "example_weights": tf.ones([len(features["input_ids"])])}
 
 

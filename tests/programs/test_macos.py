@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from tests.launch.helpers import processes_of
 from tests.preparation import documents
-from tests.processes import ROOT, answer
+from tests.processes import ROOT, answer, wait_for
 
 PATHS = os.pathsep.join([str(ROOT / "tests/mac_python"), str(ROOT)])
 
@@ -67,14 +65,10 @@ def test_data_are_prepared_and_a_killed_training_goes_on(tmp_path):
     launcher = "-m bert_tf.launch pretraining_lamb_phase1 4 4 4 1e-3 1e-3 fp32 false 1 2 2 240 10 1 1 tiny".split()
     variables = {"DATASET": "custom", "RESULTS_DIR": str(results)}
     killed = start(tmp_path, *launcher, **variables)
-    deadline = time.monotonic() + 300
-    while not list(results.glob("*/checkpoints/ckpt-*10")) and killed.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.1)
-    killed.send_signal(signal.SIGKILL)
-    said, _ = killed.communicate()
+    wait_for(lambda: list(results.glob("*/checkpoints/ckpt-*10")), killed)
+    killed.kill()
+    killed.communicate()
     # The system does not end its processes, as Linux does; they see that it is gone. Until then the folder is locked.
-    while processes_of(tmp_path) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not processes_of(tmp_path), said
+    wait_for(lambda: not processes_of(tmp_path))
     said = run(tmp_path, *launcher, **variables)
     assert "update 216 of 216" in said and "going on from" in said, said

@@ -5,33 +5,20 @@ accumulation steps, then the types that gradients travel in, for each of which t
 """
 
 import contextlib
-import os
-import shutil
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from bert_tf.base.errors import LostRankError, UserError
-from bert_tf.model.backends import make_backend
-from bert_tf.model.heads import PretrainingModel
-from bert_tf.model.losses import PretrainingObjective
-from bert_tf.optimizer.keras_optimizers import make_optimizer
-from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks import horovod_workers
 from bert_tf.ranks import workers as ranks_workers
 from bert_tf.ranks.connect import connect
 from bert_tf.ranks.workers import Workers
-from bert_tf.training.state import TrainState
-from bert_tf.training.step import TrainStep
 from tests import processes
 from tests.refusals import refused
-from tests.training.test_train_step import CONFIG, global_batch, rows_of
-
-HOROVODRUN = shutil.which("horovodrun", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
-needs_horovod = pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
+from tests.training.test_train_step import global_batch, make_step, rows_of
 
 
 def make_updates(workers, num_accumulation_steps, reduce_dtype):
@@ -39,10 +26,8 @@ def make_updates(workers, num_accumulation_steps, reduce_dtype):
     micro_batch = 8 // num_accumulation_steps // workers.size
     scope = "blocks" if reduce_dtype == "float32" else "off"  # the other one is about what travels
     # Ranks begin with different weights, so that the broadcast is needed.
-    model = PretrainingModel(CONFIG, make_backend(scope), seed=1 + workers.rank)
-    optimizer = make_optimizer("lamb", 0.01, 1, 10, compiled=False)
-    state = TrainState(model, optimizer, LossScale(enabled=reduce_dtype == "float16"))
-    step = TrainStep(state, PretrainingObjective(), workers, 5, reduce_dtype)
+    precision, seed = "fp16" if reduce_dtype == "float16" else "fp32", 1 + workers.rank
+    step, model, *_ = make_step(workers, scope, precision=precision, seed=seed, reduce_dtype=reduce_dtype)
     workers.broadcast(model.variables)
     metrics = []
     for number in range(3):
@@ -71,19 +56,16 @@ def updates(tmp_path_factory):
     """Metrics and weights after three updates, by type of the gradients' all-reduce: of one process, of two ranks."""
     folder = tmp_path_factory.mktemp("updates")
     for run, name, *arguments in (
+        (processes.run_two_ranks, "two", "4", "float32", "float16"),  # which skips without Horovod
         (processes.run, "alone", "1", "float32"),
-        (processes.run_two_ranks, "two", "4", "float32", "float16"),
     ):
         done = run([sys.executable, __file__, str(folder / name), *arguments], HOROVOD_FUSION_THRESHOLD="0")
         assert done.returncode == 0, done.stdout + done.stderr
     alone = load(folder / "alone.float32.0.npz")
-    return {
-        kind: (alone, load(folder / f"two.{kind}.0.npz"), load(folder / f"two.{kind}.1.npz"))
-        for kind in ("float32", "float16")
-    }
+    kinds = "float32", "float16"
+    return {kind: (alone, *(load(folder / f"two.{kind}.{rank}.npz") for rank in range(2))) for kind in kinds}
 
 
-@needs_horovod
 @pytest.mark.slow
 def test_two_ranks_make_the_update_that_one_makes(updates):
     for one, left, right in zip(*updates["float32"]):
@@ -91,7 +73,6 @@ def test_two_ranks_make_the_update_that_one_makes(updates):
         np.testing.assert_allclose(left, one, atol=3e-6)
 
 
-@needs_horovod
 @pytest.mark.slow
 def test_compressed_gradients_make_nearly_the_same_update(updates):
     """Three updates at a rate of 0.01: masters stay float32, so only the gradients' rounding shows."""
@@ -124,12 +105,10 @@ def test_a_bucket_is_copied_only_after_the_one_before_it_has_been_reduced(monkey
     monkeypatch.setattr(ranks_workers, "BUCKET_BYTES", 64)
     tensors = [tf.random.normal([8]) for _ in range(8)]
 
-    @tf.function(autograph=False)
-    def reduce(*given):
-        return ranks_workers.reduce_in_buckets(
-            given, lambda number, flat: tf.multiply(flat, 2.0, name=f"reduced_{number}")
-        )
+    def double(number, flat):
+        return tf.multiply(flat, 2.0, name=f"reduced_{number}")
 
+    reduce = tf.function(lambda *given: ranks_workers.reduce_in_buckets(given, double), autograph=False)
     for tensor, reduced in zip(tensors, reduce(*tensors)):
         np.testing.assert_array_equal(reduced, 2 * tensor)
     graph = reduce.get_concrete_function(*tensors).graph
@@ -187,9 +166,7 @@ def test_a_failure_is_raised_here_and_named_there():
         pass
 
 
-@pytest.mark.parametrize(
-    "event, message", [(FAILED, "rank 1 cannot go on"), (None, "another rank has ended or does not answer")]
-)
+@pytest.mark.parametrize("event, message", [(FAILED, "rank 1 cannot go on"), (None, "another rank has ended")])
 def test_a_rank_that_works_long_ends_soon_after_another_failed_or_is_lost(tmp_path, event, message):
     """It does not end its work first, which may take hours."""
     program = tmp_path / "program.py"
@@ -225,17 +202,13 @@ def test_the_other_ranks_begin_when_the_chief_is_done(monkeypatch):
 def test_a_lost_rank_is_one_line_and_anything_else_is_not():
     """What Horovod says of it, in the traceback of a graph, helps nobody."""
     workers = horovod_workers.HorovodWorkers(PretendedHorovod([]))
-    with (
-        pytest.raises(LostRankError, match="rank 0 cannot go on: another rank") as raised,
-        workers.expecting_all_ranks(),
-    ):
+    with pytest.raises(LostRankError, match="0 cannot go on: another") as raised, workers.expecting_all_ranks():
         raise tf.errors.UnknownError(None, None, "Horovod has been shut down. This was caused by")
     assert raised.value.exit_code == 1
     with pytest.raises(tf.errors.ResourceExhaustedError), workers.expecting_all_ranks():
         raise tf.errors.ResourceExhaustedError(None, None, "out of memory")
 
 
-@needs_horovod
 @pytest.mark.slow
 def test_work_of_one_rank_may_take_longer_than_the_stall_limit(tmp_path):
     program = tmp_path / "patience.py"

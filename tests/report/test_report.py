@@ -148,8 +148,9 @@ def evaluated(**scores):
 
 
 TUNED = [start(), {"event": "train", "update": 5, "total_loss": 2.5}]
-COMPILING = dict(compute_share=1.0, input_share=0.0, all_reduce_share=0.0, host_share=0.0)
-SHARES = dict(compute_share=0.9, input_share=0.06, all_reduce_share=0.03, host_share=0.01)
+COMPILING = dict(update_secs=9.0, compute_share=1.0, input_share=0.0, all_reduce_share=0.0, host_share=0.0)
+SHARES = dict(update_secs=1.0, compute_share=0.9, input_share=0.06, all_reduce_share=0.03, host_share=0.01)
+TIMES = COMPILING, SHARES, {**SHARES, "update_secs": 3.0, "compute_share": 0.5, "input_share": 0.46}
 PACKED = dict(tokens_per_sec=3456.0, padding_share=0.0123, instances_per_row=2.5, model_tflops=0.04)
 RANKS = dict(rank_secs_median=0.5, rank_secs_max=0.8, slowest_rank=1, slowest_host="node<2>")
 
@@ -160,12 +161,7 @@ RANKS = dict(rank_secs_median=0.5, rank_secs_max=0.8, slowest_rank=1, slowest_ho
         ([start(phase="run"), train(10)], "under way or interrupted, 10 of 100 updates | in training 8.8", {}),
         ([start(), train(10), end(10, "SIGTERM")], "stopped (SIGTERM) after 10 of 100 updates", {}),
         (
-            [
-                start(),
-                train(10, update_secs=9.0, **COMPILING),
-                train(20, update_secs=1.0, **SHARES),
-                train(30, update_secs=3.0, **{**SHARES, "compute_share": 0.5, "input_share": 0.46}),
-            ],
+            [start(), *(train(update, **shares) for update, shares in zip((10, 20, 30), TIMES))],
             "Time spent on compute 60 %, input 36 %, all-reduce 3 %, host 1 %",
             {},
         ),

@@ -20,12 +20,8 @@ CONFIG = small_config(hidden_size=16, positions=8)
 
 
 def folder(path, keep=3):
-    return CheckpointFolder(
-        path / "checkpoints",
-        keep=keep,
-        vocab_size=CONFIG.vocab_size,
-        companions={"bert_config.json": CONFIG.to_json(), "vocab.txt": "a\nb\n"},
-    )
+    companions = {"bert_config.json": CONFIG.to_json(), "vocab.txt": "a\nb\n"}
+    return CheckpointFolder(path / "checkpoints", keep=keep, vocab_size=CONFIG.vocab_size, companions=companions)
 
 
 def save(checkpoints, *contents):
@@ -134,9 +130,7 @@ def test_saving_again_replaces_only_what_is_damaged(tmp_path):
     assert os.listdir(tmp_path / "checkpoints") == ["ckpt-00000001"]
 
 
-@pytest.mark.parametrize(
-    "change, words", [({"vocab_size": 90}, "vocabulary"), ({"hidden_size": 32}, "another model size")]
-)
+@pytest.mark.parametrize("change, words", [(dict(vocab_size=90), "vocabulary"), (dict(hidden_size=32), "model size")])
 def test_another_models_checkpoint_is_refused_and_nothing_assigned(tmp_path, change, words):
     path = save(folder(tmp_path), 1, PretrainingModel(CONFIG, seed=1).variables, {})
     other = PretrainingModel(BertConfig(**{**CONFIG.to_dict(), **change}), seed=2)

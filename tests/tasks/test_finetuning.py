@@ -14,8 +14,6 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from bert_tf.base.errors import UserError
-from bert_tf.bert_config import BertConfig
-from bert_tf.model.heads import SpanModel
 from bert_tf.ranks.workers import Workers
 from bert_tf.report.runs import read_run
 from bert_tf.tasks import job as jobs
@@ -24,7 +22,6 @@ from bert_tf.tasks.rows import content_key
 from bert_tf.tasks.squad.decode import DecodeSettings
 from bert_tf.tasks.squad.features import FeatureSettings
 from bert_tf.tasks.squad.task import SquadTask
-from tests.exported import write_run
 from tests.jobs import events, from_checkpoint, short_training, small_job, weights_in
 from tests.refusals import refused
 from tests.squad_data import GOLDEN, write_squad
@@ -104,8 +101,6 @@ def test_a_run_leaves_what_is_promised(finished):
     answers = ("predictions.json", "nbest_predictions.json", "null_odds.json")
     for name in ("config.json", "report.html", "training_summary.txt", "eval_results.txt", *answers):
         assert (finished / name).stat().st_size > 0
-    checkpoints = sorted(path.name for path in (finished / "checkpoints").iterdir())
-    assert checkpoints == [f"ckpt-0000000{update}" for update in (3, 6, 8)]
     for folder in (finished / "checkpoints" / "ckpt-00000008", finished):  # either can be named as --init_checkpoint
         assert (folder / "vocab.txt").is_file() and (folder / "bert_config.json").is_file()
     ids = [qa["id"] for qa in GOLDEN["squad"]["data"][0]["paragraphs"][0]["qas"]]
@@ -221,14 +216,6 @@ def test_stopped_by_a_signal_and_started_again_it_ends_with_the_same_bits(finish
     assert events(tmp_path, "start")[-1]["update"] == 4
     assert weights_in(tmp_path, 8) == weights_in(finished, 8)
     assert (tmp_path / "predictions.json").read_text() == (finished / "predictions.json").read_text()
-
-
-def test_a_refused_start_leaves_no_settings_to_which_the_corrected_one_would_be_bound(squad, tmp_path):
-    config = BertConfig.from_json_file(squad / "bert_config.json")
-    config = dataclasses.replace(config, num_attention_heads=2 * config.num_attention_heads)
-    wrong = write_run(tmp_path / "other", SpanModel(config).variables, config=config)
-    refused("was trained with num_attention_heads", job(squad, tmp_path / "run", init_checkpoint=str(wrong)).run)
-    assert not (tmp_path / "run/config.json").exists()
 
 
 def test_other_settings_in_the_same_folder_are_refused(finished, squad):

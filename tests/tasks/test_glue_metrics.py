@@ -46,9 +46,8 @@ def test_of_some_classes(num_classes, scored):
         scores = scores_of_classes(predicted, true, {number: f"class {number}" for number in scored})
         expected = {}
         for prefix, labels in {"": scored, **{f"class {number}_": [number] for number in scored}}.items():
-            *measures, _ = theirs.precision_recall_fscore_support(
-                true, predicted, labels=labels, average="micro", zero_division=0.0
-            )
+            options = dict(labels=labels, average="micro", zero_division=0.0)
+            *measures, _ = theirs.precision_recall_fscore_support(true, predicted, **options)
             expected.update(zip((f"{prefix}{name}" for name in ("precision", "recall", "f1")), measures))
         assert list(scores) == list(expected) and scores == pytest.approx(expected, **LAST_DIGIT)
 

@@ -20,6 +20,11 @@ MNLI_HEADER = (
     "sentence2_parse | sentence1 | sentence2 | "
 )
 MNLI_LINE = "7 | 1 | 1e | tv | ( a ) | ( b ) | (S a) | (S b) | a | b | "
+MNLI_DEV = [
+    f"{MNLI_HEADER}label1 | label2 | label3 | label4 | label5 | gold_label",
+    f"{MNLI_LINE}neutral | neutral | entailment | entailment | entailment | entailment",
+    f"{MNLI_LINE}neutral | neutral | entailment | entailment | contradiction | -",
+]
 STS_HEADER = "index | genre | filename | year | old_index | source1 | source2 | sentence1 | sentence2"
 PAIR = (["a"], ["b"])
 
@@ -62,16 +67,7 @@ FORMS = {
     "STS-B": ("STS-B", [f"{STS_HEADER} | score", "3 | g | f | 2012 | 1 | n | n | a | b | 3.800"], PAIR, [3.8]),
     "QQP": ("QQP", ["id | qid1 | qid2 | question1 | question2 | is_duplicate", "8 | 1 | 2 | a | b | 1"], PAIR, [1]),
     "MNLI, train": ("MNLI", [f"{MNLI_HEADER}label1 | gold_label", f"{MNLI_LINE}neutral | neutral"], PAIR, [2]),
-    "MNLI, dev": (
-        "MNLI",
-        [
-            f"{MNLI_HEADER}label1 | label2 | label3 | label4 | label5 | gold_label",
-            f"{MNLI_LINE}neutral | neutral | entailment | entailment | entailment | entailment",
-            f"{MNLI_LINE}neutral | neutral | entailment | entailment | contradiction | -",
-        ],
-        PAIR,
-        [1],
-    ),
+    "MNLI, dev": ("MNLI", MNLI_DEV, PAIR, [1]),
     "QNLI": ("QNLI", ["index | question | sentence | label", "0 | a | b | not_entailment"], PAIR, [1]),
     "RTE": ("RTE", ["index | sentence1 | sentence2 | label", "0 | a | b | entailment"], PAIR, [0]),
     "WNLI": ("WNLI", ["index | sentence1 | sentence2 | label", "0 | a | b | 1"], PAIR, [1]),
@@ -111,13 +107,8 @@ def test_a_header_with_other_names_is_no_sentence_to_predict(tmp_path):
 
 
 def test_broken_lines_are_skipped_up_to_a_limit(tmp_path):
-    lines = [
-        "index | sentence1 | sentence2 | label",
-        "0 | a | b | entailment",
-        "1 | a",
-        "b | entailment",
-        "2 | c | d | entailment",
-    ]
+    header, broken = "index | sentence1 | sentence2 | label", ("1 | a", "b | entailment")
+    lines = [header, "0 | a | b | entailment", *broken, "2 | c | d | entailment"]
     refused("line 4: 2 columns instead of 4 .*--max_bad_records", read, tmp_path, "RTE", *lines, max_bad_records=1)
     examples = read(tmp_path, "RTE", *lines, max_bad_records=2)
     assert (examples.texts, examples.lines) == ((["a", "c"], ["b", "d"]), [2, 5])
@@ -393,10 +384,8 @@ def test_damaged_files_are_refused_or_read(tmp_path, task, name, good):
 
 
 def test_fields_of_json_that_are_not_read_are_named(tmp_path):
-    row = '{"text": "a", "kind": "b", "body": "More text.", "n": 7}'
-    assert notes(own(tmp_path, "own.jsonl", row, wants_labels=False))[0] == (
-        "fields with text that are not read: 'body' (1)"
-    )
+    examples = own(tmp_path, "own.jsonl", '{"text": "a", "body": "More text.", "n": 7}', wants_labels=False)
+    assert notes(examples)[0] == "fields with text that are not read: 'body' (1)"
 
 
 # --- Tasks and their files ------------------------------------------------------------------------
@@ -432,11 +421,9 @@ def test_files_of_a_folder_or_as_given(tmp_path):
         refused(message, find_files, *arguments)
 
 
-@pytest.mark.parametrize(
-    "columns, label", [(None, "c"), ("", "c"), ("a,", "c"), ("a,b,d", "c"), ("a,a", "c"), ("a,c", "c")]
-)
-def test_columns_of_ones_own_must_be_named(columns, label):
-    refused("needs the name of one column, or of two", custom_task, columns, label, False)
+@pytest.mark.parametrize("columns", [None, "", "a,", "a,b,d", "a,a", "a,label"])
+def test_columns_of_ones_own_must_be_named(columns):
+    refused("needs the name of one column, or of two", custom_task, columns, "label", False)
 
 
 def test_labels_without_a_score_are_some_of_the_labels():

@@ -93,9 +93,8 @@ def test_a_batch_too_large_for_the_memory_is_named(monkeypatch):
     monkeypatch.setattr(evaluation, "evaluation_batches", lambda *_, **__: iter([batch]))
     config, data = PretrainingConfig(num_train_steps=1, eval_batch_size=512), SimpleNamespace(num_instances=3)
     model = SimpleNamespace(backend=SimpleNamespace(scope="off"), config=SimpleNamespace(vocab_size=9))
-    refused(
-        f"--eval_batch_size{named}", evaluation.make_scorer(config, data, model, Large(), Workers()).scores, None, 1
-    )
+    scorer = evaluation.make_scorer(config, data, model, Large(), Workers())
+    refused(f"--eval_batch_size{named}", scorer.scores, None, 1)
 
 
 def test_what_was_predicted_last_is_kept_until_the_next_update():
@@ -147,15 +146,10 @@ def test_lengths_save_positions_and_are_few():
 
 def test_speed_is_shown_in_words_that_scripts_know():
     predicted = Predicted((), [0.01 * number for number in range(1, 101)], 6)
-    assert predicted.describe_speed() == [
-        "Latency Confidence Level 50 (ms) = 510.00",
-        "Latency Confidence Level 90 (ms) = 910.00",
-        "Latency Confidence Level 95 (ms) = 960.00",
-        "Latency Confidence Level 99 (ms) = 1000.00",
-        "Latency Confidence Level 100 (ms) = 1000.00",
-        "Latency Average (ms) = 505.00",
-        "Throughput Average (sequences/sec) = 11.88",
-    ]
+    levels = {50: "510.00", 90: "910.00", 95: "960.00", 99: "1000.00", 100: "1000.00"}
+    expected = [f"Latency Confidence Level {level} (ms) = {millisecs}" for level, millisecs in levels.items()]
+    expected += ["Latency Average (ms) = 505.00", "Throughput Average (sequences/sec) = 11.88"]
+    assert predicted.describe_speed() == expected
     assert Predicted((), [], 6).describe_speed() == [] and Predicted((), [], 6).speed() == {}
 
 

@@ -5,14 +5,9 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.base.tensorflow import keras
+from bert_tf.model import losses
 from bert_tf.model.backends.plain import Plain
 from bert_tf.model.heads import CLASSIFIER_DROPOUT, ClassifierModel
-from bert_tf.model.losses import (
-    ClassificationObjective,
-    RegressionObjective,
-    TokenObjective,
-    WeightedClassificationObjective,
-)
 from bert_tf.model.randomness import DropoutKey, update_key
 from tests.small_models import small_config
 
@@ -40,16 +35,16 @@ def sums(objective, outputs, **features):
 
 
 def cross_entropy(factors):
-    losses = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")(LABELS, LOGITS)
-    return pytest.approx(float(np.sum(losses * factors)))
+    of_rows = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")(LABELS, LOGITS)
+    return pytest.approx(float(np.sum(of_rows * factors)))
 
 
 def test_class_weights_are_factors_of_the_losses_and_none_of_the_accuracy():
     weights_C, rows = np.array([0.5, 1.0, 4.0]), dict(labels=LABELS, example_weights=COUNTS)
     for objective, factors in (
-        (WeightedClassificationObjective(weights_C), weights_C[LABELS]),
-        (WeightedClassificationObjective(np.ones(3)), 1),
-        (ClassificationObjective(), 1),
+        (losses.WeightedClassificationObjective(weights_C), weights_C[LABELS]),
+        (losses.WeightedClassificationObjective(np.ones(3)), 1),
+        (losses.ClassificationObjective(), 1),
     ):
         expected = cross_entropy(COUNTS * factors)
         assert sums(objective, LOGITS, **rows) == [[expected], [expected, 2.0]]
@@ -57,14 +52,14 @@ def test_class_weights_are_factors_of_the_losses_and_none_of_the_accuracy():
 
 def test_a_regression_has_the_squares_of_its_errors():
     rows = dict(labels=np.array([0, 1, 2], np.float32), example_weights=COUNTS[1:])
-    assert sums(RegressionObjective(), [[1.5], [4.0], [9.0]], **rows) == [[11.25], [11.25]]
+    assert sums(losses.RegressionObjective(), [[1.5], [4.0], [9.0]], **rows) == [[11.25], [11.25]]
 
 
 def test_labelled_tokens_count_however_many_a_row_has():
     rows = dict(label_ids=LABELS.reshape(2, 2), label_weights=COUNTS.reshape(2, 2))
     expected = cross_entropy(COUNTS)
-    assert sums(TokenObjective(), LOGITS.reshape(2, 2, 3), **rows) == [[expected], [expected, 2.0]]
-    assert TokenObjective().local_denominators(rows) == [3.0]
+    assert sums(losses.TokenObjective(), LOGITS.reshape(2, 2, 3), **rows) == [[expected], [expected, 2.0]]
+    assert losses.TokenObjective().local_denominators(rows) == [3.0]
 
 
 def test_dropout_is_a_function_of_update_and_row():

@@ -55,7 +55,7 @@ def evaluations_in(model_dir):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "program, write_model, training, last, least_score",
+    "program, write, training, last, least",
     [
         ("run_classifier.py", glue_data.write_model, dict(learning_rate=2e-3, num_train_epochs=30), 120, 1.0),
         ("run_ner.py", entity_data.write_model, dict(learning_rate=3e-3, num_train_epochs=30), 120, 1.0),
@@ -63,19 +63,17 @@ def evaluations_in(model_dir):
         ("run_squad.py", write_squad, dict(learning_rate=3e-3, num_train_epochs=50, train_batch_size=5), 250, 80),
     ],
 )
-def test_every_task_is_learned_scored_and_its_best_weights_used(
-    folders, tmp_path, program, write_model, training, last, least_score
-):
+def test_every_task_is_learned_and_its_best_weights_used(folders, tmp_path, program, write, training, last, least):
     """By heart: a larger model than that of the other tests. Learning, decoding and scoring together, as a program."""
     (tmp_path / "model").mkdir()
-    larger = write_model(tmp_path / "model", hidden_size=64, dropout=0.0) / "bert_config.json"
+    larger = write(tmp_path / "model", hidden_size=64, dropout=0.0) / "bert_config.json"
     shown = dict(eval_steps=(last + 1) // 2, save_checkpoint_steps=100, display_loss_steps=30)
     done = processes.run(command(folders, program, tmp_path, bert_config_file=larger, **training, **shown))
     assert done.returncode == 0, done.stdout + done.stderr
     (name, scores), main_score = evaluations_in(tmp_path), PROGRAMS[program][1]
     assert name == main_score and list(scores) == [(last + 1) // 2, last]
     best = max(scores, key=scores.get)
-    assert scores[best] >= least_score
+    assert scores[best] >= least
     assert events(tmp_path, "evaluation")[-1]["update"] == scores_in(tmp_path)["global_step"] == best
     assert scores_in(tmp_path)[main_score] == pytest.approx(scores[best], abs=1e-4)
     assert find_weights(tmp_path).source == str(tmp_path / f"checkpoints/ckpt-{best:08d}" / PREFIX)

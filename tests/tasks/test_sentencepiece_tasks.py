@@ -49,9 +49,8 @@ def model(request, tmp_path_factory):
 def test_an_answers_tokens_have_its_characters(model, context, text):
     start, tokenizer = context.rindex(text), open_tokenizer(model / "own.model", do_lower_case=False)
     examples = [Example("q", "who?", context, (Answer(text, start),))]
-    training, predicting = (
-        make_windows(examples, tokenizer, FeatureSettings(128, 32, 16), is_training=on) for on in (True, False)
-    )
+    lengths = FeatureSettings(128, 32, 16)
+    training, predicting = (make_windows(examples, tokenizer, lengths, is_training=on) for on in (True, False))
     first, last = training.start_positions[0], training.end_positions[0]
     starts, ends = predicting.token_starts[0], predicting.token_ends[0]
     assert 0 < first <= last and starts[first] <= start and start + len(text) <= ends[last]

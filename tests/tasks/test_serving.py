@@ -81,17 +81,12 @@ def test_an_export_alone_gives_the_same_answers(trained, predicted, exported, tm
     assert odds == pytest.approx(expected_odds, abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    "name, changes",
-    [
-        ("null_score_diff_threshold", dict(decoding=DecodeSettings(null_score_diff_threshold=-2.5))),
-        ("doc_stride", dict(features=FeatureSettings(48, 13, 10))),
-    ],
-)
-def test_what_an_export_cannot_follow_is_refused(trained, exported, tmp_path, name, changes):
-    about = job(trained, tmp_path / "run", **changes)
-    words = rf"^--{name}=\S+ has no effect, as .* was exported with {name}="
-    refused(words, predict_with_export, about, Workers(), exported, [name])
+def test_what_an_export_cannot_follow_is_refused(trained, exported, tmp_path):
+    decoding, features = DecodeSettings(null_score_diff_threshold=-2.5), FeatureSettings(48, 13, 10)
+    about = job(trained, tmp_path / "run", decoding=decoding, features=features)
+    for name in ("null_score_diff_threshold", "doc_stride"):
+        words = rf"^--{name}=\S+ has no effect, as .* was exported with {name}="
+        refused(words, predict_with_export, about, Workers(), exported, [name])
 
 
 def test_another_tokenizer_than_the_export_s_is_refused_or_warned_of(trained, exported, tmp_path, capsys):
@@ -138,7 +133,6 @@ def test_signature_and_settings_say_what_a_server_needs(exported):
 def test_triton_config_has_its_fields(exported):
     """Fields and types as in ModelConfig of Triton's model_config.proto."""
     text = (exported / "config.pbtxt").read_text()
-    assert text == triton_config(None, 48, {"start_logits": [None, 48], "end_logits": [None, 48]})
     assert 'platform: "tensorflow_savedmodel"' in text and "max_batch_size: 64" in text
     tensors = re.findall(r'^(input|output) { name: "(\w+)" data_type: (TYPE_\w+) dims: \[([\d, ]+)\] }$', text, re.M)
     assert tensors == [
@@ -209,9 +203,7 @@ def test_questions_at_a_prompt(trained, predicted, tmp_path, monkeypatch, capsys
 
 
 @pytest.mark.parametrize("is_terminal, are_last, read", [(False, True, 3), (False, False, 1), (True, True, 1)])
-def test_an_empty_line_ends_what_is_typed_at_a_terminal_or_before_something_else(
-    monkeypatch, is_terminal, are_last, read
-):
+def test_an_empty_line_ends_what_is_typed_at_a_terminal_or_before_more(monkeypatch, is_terminal, are_last, read):
     lines = io.StringIO("one\n\ntwo\n \nthree")
     lines.isatty = lambda: is_terminal
     monkeypatch.setattr(sys, "stdin", lines)

@@ -123,10 +123,7 @@ def test_lengths_are_checked(values, message):
 def test_answers_of_more_tokens_than_may_be_given_are_counted(tmp_path):
     context = "北京是中国的首都，北京大学位于北京海淀区" * 3
     lengths = ([3], [7], [7, 3], [9, 8], [])  # of each question's answers, which begin at 4
-    examples = [
-        Example(str(number), "who", context, tuple(Answer(context[4 : 4 + length], 4) for length in each))
-        for number, each in enumerate(lengths)
-    ]
+    examples = [Example("q", "who", context, tuple(Answer(context[4 : 4 + n], 4) for n in each)) for each in lengths]
     tokenizer, settings = tokenizer_of(tmp_path, *context), FeatureSettings(32, 10, 8)
     for is_training, expected in ((False, {2: 4, 3: 2, 7: 1, 8: 0}), (True, {2: 4, 3: 3, 7: 1, 9: 0})):
         windows = make_windows(examples, tokenizer, settings, is_training=is_training)

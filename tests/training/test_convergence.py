@@ -67,19 +67,10 @@ def write_data(path: Path, count: int = 3000) -> None:
 
 def train(folder: Path, precision: str, seed: int = 1) -> dict[str, list[float]]:
     """Trains on data.tfrecord, which `write_data` has left in `folder`. Returns each loss, the mean of ten updates."""
-    config = PretrainingConfig(
-        learning_rate=0.01,
-        train_batch_size=16,
-        num_accumulation_steps=2,
-        precision=precision,
-        seed=seed,
-        num_train_steps=NUM_UPDATES,
-        warmup_steps=NUM_UPDATES // 10,
-        max_seq_length=LENGTH,
-        max_predictions_per_seq=PREDICTIONS,
-        save_checkpoint_steps=NUM_UPDATES,
-        display_loss_steps=10,
-    )
+    batch = dict(train_batch_size=16, num_accumulation_steps=2, max_seq_length=LENGTH)
+    batch |= dict(max_predictions_per_seq=PREDICTIONS, precision=precision, seed=seed)
+    steps = dict(num_train_steps=NUM_UPDATES, warmup_steps=NUM_UPDATES // 10, save_checkpoint_steps=NUM_UPDATES)
+    config = PretrainingConfig(learning_rate=0.01, display_loss_steps=10, **steps, **batch)
     files = dict(input_files=str(folder / "data.tfrecord"), bert_config_file=str(folder / "model.json"))
     run_folder = folder / f"{precision}_{seed}"
     assert pretrain(config, run_folder, **files)

@@ -35,11 +35,8 @@ def test_sample_from_raw_text_to_scores(tmp_path):
         prepare = "{0} data/bertPrep.py --dataset sample --n_processes 2 --action " + arguments
         run(prepare, sys.executable, data / "vocab.txt", BERT_PREP_WORKING_DIR=str(data))
 
-    run(
-        "bash scripts/run_pretraining_lamb.sh 32 8 8 1e-2 5e-3 fp32 false 1 3 1 30 10 1 1 tiny",
-        BERT_PREP_WORKING_DIR=str(data),
-        RESULTS_DIR=str(results / "pretraining"),
-    )
+    places = {"BERT_PREP_WORKING_DIR": str(data), "RESULTS_DIR": str(results / "pretraining")}
+    run("bash scripts/run_pretraining_lamb.sh 32 8 8 1e-2 5e-3 fp32 false 1 3 1 30 10 1 1 tiny", **places)
     phase_1, phase_2 = (results / "pretraining" / name for name in ("phase_1", "phase_2"))
     losses = [record["mlm_loss"] for record in events(phase_1, "train")]
     assert losses[0] == pytest.approx(math.log(VOCAB_SIZE), rel=0.1) and losses[-1] < losses[0] - 0.3
@@ -47,12 +44,8 @@ def test_sample_from_raw_text_to_scores(tmp_path):
     assert "global_step = 12" in (phase_2 / "eval_results.txt").read_text()
 
     questions = data / "download" / "sample"
-    output = run(
-        "bash scripts/run_squad.sh 16 3e-4 fp32 true 1 128 64 tiny 1.1 {} 0.2",
-        phase_2,
-        SQUAD_DIR=str(questions),
-        RESULTS_DIR=str(results / "squad"),
-    )
+    places = {"SQUAD_DIR": str(questions), "RESULTS_DIR": str(results / "squad")}
+    output = run("bash scripts/run_squad.sh 16 3e-4 fp32 true 1 128 64 tiny 1.1 {} 0.2", phase_2, **places)
     assert '"exact_match"' in output and '"f1"' in output
     (predictions,) = results.glob("squad/**/predictions.json")
     asked = json.loads((questions / "dev-v1.1.json").read_text())["data"]

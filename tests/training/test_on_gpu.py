@@ -11,20 +11,15 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.model.backends import make_backend
-from bert_tf.model.heads import PretrainingModel
-from bert_tf.model.losses import PretrainingObjective
 from bert_tf.model.randomness import DropoutKey, draw_decisions, draw_mask, keep_mask, truncated_normal, update_key
-from bert_tf.optimizer.keras_optimizers import make_optimizer
-from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
 from bert_tf.settings.training import compute_dtype
-from bert_tf.training.state import TrainState
-from bert_tf.training.step import GradientSums, TrainStep
+from bert_tf.training.step import GradientSums
 from bert_tf.training.tensor_list import pack, unpack
 from tests import processes
 from tests.training.test_packed_update import pack as pack_rows
 from tests.training.test_packed_update import short_batch
-from tests.training.test_train_step import CONFIG, global_batch, rows_of
+from tests.training.test_train_step import global_batch, make_step, rows_of
 from tests.training.test_training import KILLED, command, dataset, run_by, weights  # noqa: F401  # a fixture
 
 pytestmark = pytest.mark.gpu
@@ -34,21 +29,17 @@ CPU, DEVICE = "/CPU:0", "/GPU:0" if GPUS else "/CPU:0"
 # Compute capability 8.0 has bfloat16 and TF32.
 HAS_BF16 = bool(GPUS) and tf.config.experimental.get_device_details(GPUS[0])["compute_capability"] >= (8, 0)
 needs_gpu = pytest.mark.skipif(not GPUS, reason="needs a GPU; without one a case shows that the test runs")
-EACH_SCOPE = pytest.mark.parametrize(
-    "scope", ["step", *(pytest.param(each, marks=needs_gpu) for each in ("off", "blocks"))]
-)
+on_gpu = functools.partial(pytest.param, marks=needs_gpu)
+EACH_SCOPE = pytest.mark.parametrize("scope", ["step", on_gpu("off"), on_gpu("blocks")])
 TOLERANCES = {"fp32": 1e-5, "tf32": 5e-3, "fp16": 1e-2, "bf16": 3e-2}
 
 
-def make_step(place, scope, precision):
+def step_on(place, scope, precision):
     """The step on a device, from weights that the CPU draws."""
     tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
     with tf.device(place):
-        model = PretrainingModel(CONFIG, make_backend(scope, compute_dtype(precision), for_gpu=True), seed=1)
-        state = TrainState(
-            model, make_optimizer("lamb", 0.01, 1, 10, compiled=scope != "off"), LossScale(enabled=False)
-        )
-        step = TrainStep(state, PretrainingObjective(), Workers(), 5)
+        backend = make_backend(scope, compute_dtype(precision), for_gpu=True)
+        step, model, *_ = make_step(Workers(), scope, backend=backend)
     for variable in model.variables:
         with tf.device(CPU):
             drawn = truncated_normal(1, variable.name, variable.shape, 0.1)
@@ -59,7 +50,7 @@ def make_step(place, scope, precision):
 @functools.cache
 def gradients(place, scope="off", precision="fp32", packed=False):
     """Of one update of micro-batches with dropout, by variable; in packed rows positions are looked up, too."""
-    step, rows, num_micro_batches = make_step(place, scope, precision), rows_of(global_batch(), 0, 2, 4), None
+    step, rows, num_micro_batches = step_on(place, scope, precision), rows_of(global_batch(), 0, 2, 4), None
     if packed:
         batch, num_micro_batches = pack_rows(short_batch(3), 2)
         rows = rows_of(batch, 0, 4, 2)
@@ -76,11 +67,7 @@ def joined(tensors):
 @EACH_SCOPE
 @pytest.mark.parametrize(
     "precision, packed",
-    [
-        ("fp32", False),
-        pytest.param("fp32", True, marks=needs_gpu),
-        *(pytest.param(name, False, marks=needs_gpu) for name in ("tf32", "fp16", "bf16")),
-    ],
+    [("fp32", False), on_gpu("fp32", True), *(on_gpu(name, False) for name in ("tf32", "fp16", "bf16"))],
 )
 def test_gradients_are_the_cpus_in_every_precision_and_scope(scope, precision, packed):
     if precision == "bf16" and not HAS_BF16:
@@ -93,7 +80,7 @@ def test_gradients_are_the_cpus_in_every_precision_and_scope(scope, precision, p
 def test_lamb_makes_the_same_changes_of_the_same_gradients(scope):
     changes = []
     for place, one_scope in ((CPU, "off"), (DEVICE, scope)):
-        step = make_step(place, one_scope, "fp32")
+        step = step_on(place, one_scope, "fp32")
         before = joined(variable.numpy() for variable in step.variables)
         with tf.device(place):
             update = step.agree_on_update(rows_of(global_batch(), 0, 2, 4), 0)

@@ -7,15 +7,7 @@ import pytest
 
 from bert_tf.batches.packing import Slots, best_fit, lay_out
 from tests.training import test_train_step
-from tests.training.test_train_step import (
-    CONFIG,
-    PAIRS,
-    WORDS,
-    assert_same_training,
-    assert_same_weights,
-    global_batch,
-    train_ranks,
-)
+from tests.training.test_train_step import CONFIG, PAIRS, WORDS, assert_same_training, assert_same_weights, global_batch
 
 LENGTH, PREDICTIONS = 16, 8
 WITHOUT_DROPOUT = dataclasses.replace(CONFIG, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
@@ -43,9 +35,8 @@ def pack(batch, micro_batch_size, num_ranks=1):
     for rank in range(num_ranks):
         mine = rows[rank * own : (rank + 1) * own]
         places = Slots.from_rows(mine)
-        parts.append(
-            lay_out({name: values[mine[places]] for name, values in batch.items()}, places, per_rank, PREDICTIONS)
-        )
+        instances = {name: values[mine[places]] for name, values in batch.items()}
+        parts.append(lay_out(instances, places, per_rank, PREDICTIONS))
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}, num_micro_batches
 
 
@@ -86,5 +77,5 @@ def test_dropout_does_not_know_the_split(split, scope):
 def test_the_number_of_ranks_does_not_matter_with_dropout_on():
     """One update; real ranks make more in test_training."""
     batch, num_micro_batches = pack(short_batch(0), 1, num_ranks=2)
-    _, found = train_ranks(2, 4, 1, batch, num_micro_batches)
+    _, found = test_train_step.train_ranks(2, 4, 1, batch, num_micro_batches)
     assert_same_weights(found, train(1, 8, num_updates=1)[1])

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -76,19 +77,12 @@ PAIRS, WORDS = (PretrainingModel, PretrainingObjective()), (MaskedWordModel, Mas
 
 
 def make_step(
-    workers,
-    scope="off",
-    dtype="float32",
-    config=CONFIG,
-    precision="fp32",
-    kind=PAIRS,
-    optimizer="lamb",
-    recompute=False,
+    workers, scope="off", dtype="float32", config=CONFIG, precision="fp32", kind=PAIRS, seed=1, backend=None, **of_step
 ):
-    model = kind[0](config, make_backend(scope, dtype, recompute=recompute), seed=1)
-    optimizer = make_optimizer(optimizer, 0.01, 1, 10, compiled=scope != "off")
+    model = kind[0](config, backend or make_backend(scope, dtype), seed=seed)
+    optimizer = make_optimizer("lamb", 0.01, 1, 10, compiled=scope != "off")
     loss_scale = LossScale(enabled=precision == "fp16")
-    step = TrainStep(TrainState(model, optimizer, loss_scale), kind[1], workers, 5)
+    step = TrainStep(TrainState(model, optimizer, loss_scale), kind[1], workers, 5, **of_step)
     return step, model, optimizer, loss_scale
 
 
@@ -124,10 +118,8 @@ def assign(begun, *state):
 
 def traced_sums(step, features, num_micro_batches=None):
     """An update's first function, traced but neither compiled nor run."""
-    key, first_row = tf.constant(1, tf.uint64), tf.constant(0, tf.int64)
-    return step._accumulate.get_concrete_function(
-        features, tf.zeros([2]), tf.constant(1.0), key, first_row, num_micro_batches
-    )
+    numbers = tf.zeros([2]), tf.constant(1.0), tf.constant(1, tf.uint64), tf.constant(0, tf.int64)
+    return step._accumulate.get_concrete_function(features, *numbers, num_micro_batches)
 
 
 def traced_apply(step):
@@ -137,12 +129,9 @@ def traced_apply(step):
 
 
 def rows_of(batch, rank, num_accumulation_steps, micro_batch_size):
-    per_rank = num_accumulation_steps * micro_batch_size
-    part = {name: values[rank * per_rank : (rank + 1) * per_rank] for name, values in batch.items()}
-    return {
-        name: tf.constant(values.reshape(num_accumulation_steps, micro_batch_size, *values.shape[1:]))
-        for name, values in part.items()
-    }
+    split = num_accumulation_steps, micro_batch_size
+    part = slice(rank * math.prod(split), (rank + 1) * math.prod(split))
+    return {name: tf.constant(values[part].reshape(*split, *values.shape[1:])) for name, values in batch.items()}
 
 
 def num_traces(step):
@@ -260,7 +249,7 @@ def test_micro_batches_computed_at_the_same_time_change_no_bit(monkeypatch):
 def peak_and_sums(recompute, num_layers=5, size=4, length=64):
     """TensorFlow's allocator's peak in an update's forward and backward passes, and a digest of what they give."""
     config = dataclasses.replace(CONFIG, num_hidden_layers=num_layers, max_position_embeddings=length)
-    step, *_ = make_step(Workers(), scope="blocks", config=config, recompute=recompute)
+    step, *_ = make_step(Workers(), config=config, backend=make_backend("blocks", recompute=recompute))
     features = rows_of(global_batch(size, length), 0, 1, size)
     tf.config.experimental.reset_memory_stats("CPU:0")
     before = tf.config.experimental.get_memory_info("CPU:0")["current"]
@@ -355,11 +344,9 @@ def test_no_sum_depends_on_what_is_ready_first():
     step = make_step(Workers())[0]
     with context.collect_graphs(optimized=True) as graphs:
         step(rows_of(global_batch(), 0, 2, 4), 0)
-    functions = [
-        nodes for graph in graphs for nodes in (graph.node, *(each.node_def for each in graph.library.function))
-    ]
     long_sums = 0
-    for nodes in functions:
+    functions = [function.node_def for graph in graphs for function in graph.library.function]
+    for nodes in [*(graph.node for graph in graphs), *functions]:
         num_readers = collections.Counter(name for node in nodes for name in node.input)
         for node in nodes:
             if node.op == "AddN" and node.attr["N"].i > 2:  # two can be added either way

@@ -55,17 +55,16 @@ def test_fp16_on_a_processor_that_lacks_it_is_said_to_be_slow(monkeypatch):
     assert device.slow_fp16("fp16", flags) == ""
 
 
-@pytest.mark.parametrize(
-    "scope, gpus, expected", [("off", 1, 1), ("blocks", 1, 1), ("step", 1, 0), ("off", 0, 0), ("blocks", 0, 0)]
-)
-def test_tensorflows_kernels_add_in_one_order_on_gpus(monkeypatch, scope, gpus, expected):
+@pytest.mark.parametrize("scope, gpus", [("off", 1), ("blocks", 1), ("step", 1), ("off", 0), ("blocks", 0)])
+def test_tensorflows_kernels_add_in_one_order_on_gpus(monkeypatch, scope, gpus):
     """XLA's program of a whole step does so by itself."""
     calls = []
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["GPU"] * gpus)
     monkeypatch.setattr(tf.config.experimental, "enable_op_determinism", lambda: calls.append(scope))
     monkeypatch.setenv("TF_DETERMINISTIC_OPS", "1")
     device.prepare_device("fp32", scope)
-    assert len(calls) == expected and ("TF_DETERMINISTIC_OPS" in os.environ) == (scope != "step")
+    assert calls == [scope] * (gpus and scope != "step")
+    assert ("TF_DETERMINISTIC_OPS" in os.environ) == (scope != "step")
 
 
 # --- Checkpoints that are written while the updates go on -----------------------------------------
@@ -112,19 +111,9 @@ def make_trainer(
     monkeypatch.setattr(trainer, "run_record", lambda *_, **__: {})
     model = types.SimpleNamespace(config=CONFIG, backend=backend or Plain())
     batch = Batch({"input_ids": tf.zeros([2, 2, 1])})
-    training = Training(
-        "t",
-        model,
-        Objective(),
-        optimizer=None,
-        num_updates=num_updates,
-        warmup_steps=0,
-        identity={},
-        flops_per_sequence=1.0,
-        workload=None,
-        batches=lambda _: itertools.repeat(batch),
-        evaluation=evaluation,
-    )
+    unused = dict(optimizer=None, warmup_steps=0, identity={}, flops_per_sequence=1.0, workload=None)
+    used = dict(num_updates=num_updates, batches=lambda _: itertools.repeat(batch), evaluation=evaluation)
+    training = Training("t", model, Objective(), **used, **unused)
     config = TrainingConfig(**{**dict(learning_rate=1.0, train_batch_size=2, num_accumulation_steps=2), **settings})
     telemetry = Telemetry(folder, is_chief=True)
     locked = RunFolder(folder)
@@ -151,9 +140,8 @@ def count(monkeypatch):
         counter = Counter()
         limits |= dict(save_checkpoint_steps=2, keep_checkpoints=2, display_loss_steps=1)
         counting = make_trainer(monkeypatch, folder, num_updates, [counter] * 2, **limits)
-        monkeypatch.setattr(
-            counting._checkpoints, "write", lambda snapshot: write(counting._checkpoints, snapshot, counter)
-        )
+        checkpoints = counting._checkpoints
+        monkeypatch.setattr(checkpoints, "write", lambda snapshot: write(checkpoints, snapshot, counter))
         return counting.fit()
 
     return run
@@ -201,10 +189,8 @@ def test_a_checkpoint_that_fails_is_a_warning_and_the_last_one_an_error(tmp_path
 def test_a_run_that_goes_on_with_changes_records_them(tmp_path, count, monkeypatch):
     """As config.json has only the settings of the last start; a run without a checkpoint only begins."""
     monkeypatch.setattr(RunFolder, "check", lambda *_: "seed: 1 there, 3 now")
-    for resumed_from, warnings in (
-        (None, []),
-        (tmp_path, ["going on with other settings than before (seed: 1 there, 3 now)"]),
-    ):
+    warning = "going on with other settings than before (seed: 1 there, 3 now)"
+    for resumed_from, warnings in ((None, []), (tmp_path, [warning])):
         monkeypatch.setattr(Trainer, "_resume_or_initialise", lambda _, found=resumed_from: found)
         assert count(tmp_path, 2)
         assert [event["message"] for event in events(tmp_path, "warning")] == warnings
@@ -325,9 +311,8 @@ def test_a_shortage_does_not_leave_keep_alive_as_an_error_while_there_is_a_half(
 def test_only_where_records_are_known_a_divergence_names_them_and_the_replay(tmp_path):
     """Fine-tuning has neither; its programs would refuse the flag."""
     model = types.SimpleNamespace(trainable_variables=[tf.Variable([0.0], name="weight")])
-    state = types.SimpleNamespace(
-        model=model, loss_scale=LossScale(enabled=False), batches_consumed=9, updates_applied=5
-    )
+    of_updates = dict(batches_consumed=9, updates_applied=5)
+    state = types.SimpleNamespace(model=model, loss_scale=LossScale(enabled=False), **of_updates)
     checkpoints = CheckpointFolder(tmp_path, keep=1, vocab_size=1, companions={})
     norms, end = np.array([np.nan]), "there is no sound checkpoint. {}a lower learning rate, "
     said = describe_divergence(state, norms, [], checkpoints)

@@ -61,12 +61,9 @@ def test_dropout_of_the_training_alone(finished):
     """The model that it leaves has its own rates, for fine-tuning."""
     assert BertConfig.from_json_file(finished / "pretrained" / "bert_config.json") == TINY
     assert json.loads((finished / "config.json").read_text())["identity"]["dropout"] == 0
-    rates = [
-        (model.config.hidden_dropout_prob, model.config.attention_probs_dropout_prob)
-        for dropout in (0.0, None)
-        for model in [PretrainingTask(True, dropout).make_model(TINY, make_backend("off"), 1)]
-    ]
-    assert rates == [(0, 0), (TINY.hidden_dropout_prob, TINY.attention_probs_dropout_prob)]
+    models = (PretrainingTask(True, rate).make_model(TINY, make_backend("off"), 1) for rate in (0.0, None))
+    without, usual = (model.config for model in models)
+    assert (without.hidden_dropout_prob, without.attention_probs_dropout_prob) == (0, 0) and usual == TINY
 
 
 def test_it_belongs_to_the_run_and_is_none_of_records(finished, dataset, tmp_path):

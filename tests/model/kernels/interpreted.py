@@ -17,14 +17,9 @@ from bert_tf.base.machine.software import contains_keras_2
 from bert_tf.base.tensorflow import tf
 
 BFLOAT16 = tf.bfloat16.as_numpy_dtype
-TYPES = {
-    np.dtype(np.float16): "*fp16",
-    np.dtype(BFLOAT16): "*bf16",
-    np.dtype(np.float32): "*fp32",
-    np.dtype(np.int32): "*i32",
-    np.dtype(np.int64): "*i64",
-    np.dtype(np.uint64): "*u64",
-}
+_FLOATS = {np.float16: "*fp16", BFLOAT16: "*bf16", np.float32: "*fp32"}
+_INTEGERS = {np.int32: "*i32", np.int64: "*i64", np.uint64: "*u64"}
+TYPES = {np.dtype(kind): name for kind, name in {**_FLOATS, **_INTEGERS}.items()}
 
 
 def _import_interpreted(*names: str) -> list[ModuleType]:

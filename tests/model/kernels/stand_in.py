@@ -21,19 +21,9 @@ from bert_tf.model.kernels.compilation import Kernel, KernelsUnavailable
 from tests.model.kernels.interpreted import launch
 
 # On a CPU, XLA passes results apart from inputs, and a single one not in an array.
-NUM_RESULTS = {
-    "draw_keep_bits": 1,
-    "attend_forward": 3,
-    "attend_gradients": 4,
-    "attend_query_gradient": 4,
-    "attend_key_value_gradients": 3,
-    "add_norm_forward": 4,
-    "add_norm_gradients": 3,
-    "bias_gelu_forward": 1,
-    "bias_gelu_gradients": 2,
-    "word_loss": 3,
-    "word_loss_gradient": 2,
-}
+NUM_RESULTS = dict(draw_keep_bits=1, attend_forward=3, attend_gradients=4)
+NUM_RESULTS |= dict(attend_query_gradient=4, attend_key_value_gradients=3, add_norm_forward=4, add_norm_gradients=3)
+NUM_RESULTS |= dict(bias_gelu_forward=1, bias_gelu_gradients=2, word_loss=3, word_loss_gradient=2)
 _Pointers = ctypes.POINTER(ctypes.c_void_p)
 Launch = Callable[[str, Sequence[int], Sequence[int], Sequence[str], dict], None]  # `interpreted.launch`
 

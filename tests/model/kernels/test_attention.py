@@ -134,9 +134,8 @@ def call_kernel(made, case, sizes, function, inputs, results):
         constants["SCALE"] = case.D**-0.5
     if function != "attend_gradients":
         constants["BLOCK"] = case.block
-    found = [
-        unwritten(shapes.get(name, [B * case.S, H]), np.float32 if name in shapes else case.dtype) for name in results
-    ]
+    types = {name: np.float32 if name in shapes else case.dtype for name in results}
+    found = [unwritten(shapes.get(name, [B * case.S, H]), dtype) for name, dtype in types.items()]
     run(function, (num_blocks, case.N, B), [made[name] for name in inputs], found, **constants)
     made.update(zip(results, found))
 
@@ -195,9 +194,8 @@ def test_results_and_gradients(case):
 def test_the_sums_of_the_gradients(case):
     """They are those of the rounded gradients, which the matmuls read."""
     made, H = computed(case), case.N * case.D
-    query, key, value = (
-        made[name].astype(np.float64).reshape(-1, case.block, H).sum(1) for name in ("d_query", "d_key", "d_value")
-    )
+    gradients = (made[name].astype(np.float64) for name in ("d_query", "d_key", "d_value"))
+    query, key, value = (each.reshape(-1, case.block, H).sum(1) for each in gradients)
     if case.block == case.S:
         pairs = [(made["sums"], np.stack([query, key, value], axis=1))]
     else:

@@ -27,14 +27,8 @@ def normal(rng: np.random.Generator, shape: Sequence[int], dtype: type, factor: 
 # --- Residual and LayerNorm ----------------------------------------------------------------------
 
 # Hidden size, rate of the dropout, type: sizes that are powers of two and sizes that are not, with words in the rest.
-NORMS = [
-    (768, 0.1, np.float16),
-    (96, 0.0, np.float16),
-    (160, 0.25, BFLOAT16),
-    (512, 0.1, BFLOAT16),
-    (96, 0.1, np.float32),
-    (1024, 0.0, np.float32),
-]
+NORMS = [(768, 0.1, np.float16), (96, 0.0, np.float16), (160, 0.25, BFLOAT16), (512, 0.1, BFLOAT16)]
+NORMS += [(96, 0.1, np.float32), (1024, 0.0, np.float32)]
 
 
 def computed_norm(H, rate, dtype):

@@ -74,21 +74,13 @@ def test_another_card_version_or_source_is_compiled_anew(tmp_path, monkeypatch):
     assert len({file, *others}) == 5
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda data: b"",
-        lambda data: data[: len(data) // 2],
-        lambda data: data.replace(b'num_warps": 4', b'num_warps": 5'),
-        lambda data: b"\xff" + data,
-    ],
-    ids=["empty", "cut", "number of warps", "digest"],
-)
+@pytest.mark.parametrize("damage", ["empty", "cut", "number of warps", "digest"])
 def test_a_damaged_file_is_made_again(tmp_path, started, damage):
     first = compile_kernels([KERNEL], A100)
     (file,) = kept(tmp_path)
     whole = file.read_bytes()
-    file.write_bytes(damage(whole))
+    damaged = {"empty": b"", "cut": whole[: len(whole) // 2], "digest": b"\xff" + whole}
+    file.write_bytes(damaged.get(damage, whole.replace(b'num_warps": 4', b'num_warps": 5')))
     assert compile_kernels([KERNEL], A100) == first and len(started) == 2
     assert kept(tmp_path) == [file] and file.read_bytes() == whole
 
@@ -118,12 +110,7 @@ def unavailable(*kernels: Kernel) -> str:
     ("place", "name", "error", "said"),
     [
         (importlib.metadata, "version", importlib.metadata.PackageNotFoundError("triton"), "the package triton is not"),
-        (
-            subprocess,
-            "Popen",
-            OSError(errno.ENOMEM, "Not enough memory"),
-            "Triton cannot be started: Not enough memory",
-        ),
+        (subprocess, "Popen", OSError(errno.ENOMEM, "No memory"), "Triton cannot be started: No memory"),
         (Path, "home", RuntimeError("no home directory"), "this user has no home folder to cache them in: XDG_CACHE_"),
     ],
     ids=["package", "memory", "home"],

@@ -6,15 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.bert_config import BertConfig
 from bert_tf.model.backends import GpuStep, Plain
-from bert_tf.model.heads import PretrainingModel
-from bert_tf.model.losses import PretrainingObjective
-from bert_tf.optimizer.keras_optimizers import make_optimizer
-from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
-from bert_tf.training.state import TrainState
-from bert_tf.training.step import TrainStep
+from tests.small_models import small_config
+from tests.training import test_train_step
 from tests.training.test_packed_update import pack, short_batch
 from tests.training.test_train_step import rows_of
 
@@ -24,11 +19,6 @@ TOLERANCE = 1e-2  # of a norm; scope "off" reaches 4e-2 in float16, beside itsel
 CALLS = {"draw_keep_bits": 3, "attend_forward": 1, "add_norm_forward": 2, "bias_gelu_forward": 1}
 CALLS.update(add_norm_gradients=2, bias_gelu_gradients=1)
 ONE_BLOCK, BLOCKS = {"attend_gradients": 1}, {"attend_query_gradient": 1, "attend_key_value_gradients": 1}
-
-
-def config_of(length):
-    sizes = dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=128)
-    return BertConfig(vocab_size=101, max_position_embeddings=length, **sizes)
 
 
 def features_of(length, packed):
@@ -41,16 +31,16 @@ def features_of(length, packed):
 
 
 def make_step(backend, length):
-    model = PretrainingModel(config_of(length), backend, seed=1)
+    config = small_config(hidden_size=64, positions=length, num_attention_heads=2)
+    precision = "fp16" if backend.compute_dtype == tf.float16 else "fp32"
+    step, model, _, scale = test_train_step.make_step(Workers(), config=config, precision=precision, backend=backend)
     # New weights make attention so even that queries and keys have no gradients to speak of.
     for variable in model.variables:
         if "self/query/kernel" in variable.name or "self/key/kernel" in variable.name:
             variable.assign(8 * variable)
-    loss_scale = LossScale(enabled=backend.compute_dtype == tf.float16)
-    if loss_scale.enabled:
-        loss_scale.scale.assign(2.0**10)
-    state = TrainState(model, make_optimizer("lamb", 1e-3, 1, 100, compiled=True), loss_scale)
-    return TrainStep(state, PretrainingObjective(), Workers(), seed=5)
+    if scale.enabled:
+        scale.scale.assign(2.0**10)
+    return step
 
 
 def gradients(backend, length, packed, num_updates):

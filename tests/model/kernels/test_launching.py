@@ -129,7 +129,6 @@ def test_without_a_gpu_or_the_compiled_code(monkeypatch):
     with pytest.raises(KernelsUnavailable, match="^there is no GPU$"):
         launching.compute_capability()
     monkeypatch.setattr(launching, "load_library", lambda _: None)
-    with pytest.raises(
-        KernelsUnavailable, match=r"^the project's C\+\+ is not compiled \(python -m bert_tf.base.compiled\)$"
-    ):
+    said = r"^the project's C\+\+ is not compiled \(python -m bert_tf.base.compiled\)$"
+    with pytest.raises(KernelsUnavailable, match=said):
         launching.launcher.__wrapped__()
