@@ -34,10 +34,6 @@ def make_model(kind, config=CONFIG, num_classes=3):
     return model
 
 
-def make_variables(*arguments, **named):
-    return make_model(*arguments, **named).variables
-
-
 def write_run(folder, variables, *, update=20, config=CONFIG, vocab=VOCAB, companions=()):
     """Writes a run folder with one checkpoint, and returns the checkpoint's folder."""
     texts = {"bert_config.json": config.to_json(), "vocab.txt": "\n".join(vocab) + "\n", **dict(companions)}

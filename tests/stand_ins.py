@@ -24,5 +24,4 @@ def nvidia_smi(folder: Path, *answers: str) -> str:
     listed = "\n".join(f"GPU {number}: A GPU (UUID: GPU-{number})" for number, _ in enumerate(answers))
     told = "\n".join(f"GPU-{number}, {each}" for number, each in enumerate(answers))
     text = f"if [[ $1 == -L ]]; then echo '{listed}'; else echo '{told}'; fi"
-    write = {"nvidia-smi": text}
-    return programs(folder, **write)
+    return programs(folder, **{"nvidia-smi": text})

@@ -23,7 +23,7 @@ from bert_tf.model.encoder import BertEncoder
 from bert_tf.model.heads import ChoiceModel, ClassifierModel, MaskedWordModel, PretrainingModel, SpanModel, TokenModel
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from tests import google_checkpoints as published
-from tests.exported import CASED_VOCAB, CONFIG, VOCAB, make_variables, write_run
+from tests.exported import CASED_VOCAB, CONFIG, VOCAB, make_model, write_run
 from tests.interchange.test_initialise import HUGGING_FACE
 from tests.refusals import refused
 
@@ -36,7 +36,7 @@ def read_json(path):
 
 def test_a_pretrained_run(tmp_path):
     """The names are those that transformers itself has written."""
-    write_run(tmp_path / "run", make_variables(PretrainingModel))
+    write_run(tmp_path / "run", make_model(PretrainingModel).variables)
     lines = export(str(tmp_path / "run"), tmp_path / "out")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == FILES
     assert lines[-1].startswith("BertForPreTraining with")
@@ -63,7 +63,7 @@ def test_a_pretrained_run(tmp_path):
     ],
 )
 def test_round_trip_gives_the_same_bits_with_a_card_that_tells_what_it_is(tmp_path, kind, architecture, call):
-    variables, config = make_variables(kind), dataclasses.replace(CONFIG, hidden_act="gelu_exact")
+    variables, config = make_model(kind).variables, dataclasses.replace(CONFIG, hidden_act="gelu_exact")
     write_run(tmp_path / "run", variables, config=config)
     export(str(tmp_path / "run"), tmp_path / "out")
     again = find_weights(tmp_path / "out")
@@ -86,7 +86,7 @@ def test_round_trip_gives_the_same_bits_with_a_card_that_tells_what_it_is(tmp_pa
 
 
 def test_only_the_heads_that_are_there_count(tmp_path):
-    variables = [v for v in make_variables(PretrainingModel) if "seq_relationship" not in v.name]
+    variables = [v for v in make_model(PretrainingModel).variables if "seq_relationship" not in v.name]
     write_run(tmp_path / "run", variables)
     lines = export(str(tmp_path / "run"), tmp_path / "out")
     assert read_json(tmp_path / "out" / "config.json")["architectures"] == ["BertForMaskedLM"]
@@ -101,7 +101,7 @@ def test_labels(tmp_path):
         ("classes", {"task.json": json.dumps(task)}, 3, classes, "single_label_classification"),
         ("number", none, 1, {"0": "LABEL_0"}, "regression"),
     ):
-        write_run(tmp_path / name, make_variables(ClassifierModel, num_classes=num_classes), companions=described)
+        write_run(tmp_path / name, make_model(ClassifierModel, num_classes=num_classes).variables, companions=described)
         export(str(tmp_path / name), tmp_path / f"{name}_out")
         config = read_json(tmp_path / f"{name}_out" / "config.json")
         assert (config["id2label"], config["problem_type"]) == (labels, problem)
@@ -111,9 +111,9 @@ def test_labels(tmp_path):
 
 def test_casing(tmp_path):
     config = dataclasses.replace(CONFIG, vocab_size=len(CASED_VOCAB))
-    write_run(tmp_path / "cased", make_variables(BertEncoder, config), config=config, vocab=CASED_VOCAB)
+    write_run(tmp_path / "cased", make_model(BertEncoder, config).variables, config=config, vocab=CASED_VOCAB)
     recorded = {"tokenizer_config.json": '{"do_lower_case": false}'}
-    write_run(tmp_path / "said", make_variables(BertEncoder), companions=recorded)
+    write_run(tmp_path / "said", make_model(BertEncoder).variables, companions=recorded)
     for name in ("cased", "said"):
         export(str(tmp_path / name), tmp_path / f"{name}_out")
         assert read_json(tmp_path / f"{name}_out" / "tokenizer_config.json")["do_lower_case"] is False
@@ -122,7 +122,7 @@ def test_casing(tmp_path):
 
 
 def test_a_folder_with_files_is_replaced_only_on_request(tmp_path):
-    write_run(tmp_path / "run", make_variables(PretrainingModel))
+    write_run(tmp_path / "run", make_model(PretrainingModel).variables)
     out = tmp_path / "out"
     out.mkdir()
     export(str(tmp_path / "run"), out)  # an empty one is no obstacle
@@ -165,14 +165,14 @@ def with_a_nan(variables):
     ],
 )
 def test_refused(tmp_path, change, options, message):
-    write_run(tmp_path / "run", change(make_variables(PretrainingModel)), **options)
+    write_run(tmp_path / "run", change(make_model(PretrainingModel).variables), **options)
     refused(message, export, str(tmp_path / "run"), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_the_command(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # which the command sets, too
-    path = write_run(tmp_path / "run", make_variables(PretrainingModel))
+    path = write_run(tmp_path / "run", make_model(PretrainingModel).variables)
     for options in ([], ["--replace"]):
         main(["to_hugging_face", str(path), str(tmp_path / "out"), *options])
         assert "\nBertForPreTraining with" in capsys.readouterr().out
@@ -184,7 +184,7 @@ def test_the_command(tmp_path, capsys, monkeypatch):
 
 
 def test_what_a_card_says_of_the_data_is_no_path(tmp_path):
-    checkpoint = write_run(tmp_path / "run", make_variables(BertEncoder)[:1])
+    checkpoint = write_run(tmp_path / "run", make_model(BertEncoder).variables[:1])
     config_file = tmp_path / "run/config.json"
     for data, expected in (({"first_file": "/x/secret/train-v1.1.json"}, "train-v1.1.json"), ({}, "")):
         config_file.write_text(json.dumps({"identity": {}, "data": data}))
@@ -211,7 +211,7 @@ def keras(folder):
 
 
 def run_folder(folder):
-    write_run(folder, make_variables(PretrainingModel))
+    write_run(folder, make_model(PretrainingModel).variables)
 
 
 def hugging_face(folder):

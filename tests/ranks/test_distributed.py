@@ -134,13 +134,8 @@ class PretendedHorovod:
     def __init__(self, others_states):
         self.others_states, self.gathered = iter(others_states), 0
 
-    def rank(self):
-        return 0
-
-    local_rank = rank
-
-    def size(self):
-        return 2
+    rank = local_rank = staticmethod(lambda: 0)
+    size = staticmethod(lambda: 2)
 
     def allgather(self, mine, name):
         self.gathered += 1

@@ -100,13 +100,10 @@ def write_golden() -> None:
         write_data(Path(name) / "data.tfrecord")
         for precision in ("fp32", "bf16"):
             curves = [train(Path(name), precision, seed) for seed in range(1, NUM_SEEDS + 1)]
-            found[precision] = {
-                loss: {
-                    "curve": curves[0][loss],
-                    "spread": [round(statistics.stdev(values), 4) for values in zip(*(one[loss] for one in curves))],
-                }
-                for loss in LOSSES
-            }
+            found[precision] = {}
+            for loss in LOSSES:
+                spread = [round(statistics.stdev(values), 4) for values in zip(*(one[loss] for one in curves))]
+                found[precision][loss] = {"curve": curves[0][loss], "spread": spread}
     made_on = {name: value for name, value in provenance().items() if name in ("processor", "versions")}
     GOLDEN.write_text(json.dumps({"made_on": made_on, "seeds": NUM_SEEDS, **found}, indent=1) + "\n")
 

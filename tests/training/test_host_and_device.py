@@ -64,13 +64,6 @@ def test_an_update_is_handed_over_before_anything_of_it_is_read(monkeypatch, num
     assert events == ["made"] * made + ["_sum", "_reduce", "_apply"] and made >= 4
 
 
-class Alike(Rank):
-    """Ranks that all send the same."""
-
-    def gather(self, vector):
-        return np.stack([vector] * self.size)
-
-
 def test_the_host_computes_nothing_with_results():
     """TensorFlow keeps int32 on the host, on GPU machines too: a sum of such numbers would fetch them."""
     concrete = traced_apply(make_step(Workers(), precision="fp16")[0])
@@ -215,7 +208,9 @@ def test_results_are_read_only_where_they_are_logged(monkeypatch, tmp_path, num_
     monkeypatch.setattr(UpdateStatistics, "read", read)
     monkeypatch.setattr(UpdateStatistics, "last_loss", lambda interval: reads.append("loss") or 0.5)
     settings = dict(num_ranks=num_ranks, save_checkpoint_steps=10, display_loss_steps=5)
-    made = make_trainer(monkeypatch, tmp_path, 10, [Unwatched()] * 2, Alike(0, num_ranks, {}), **settings)
+    workers = Rank(0, num_ranks, {})
+    workers.gather = lambda vector: np.stack([vector] * num_ranks)  # all send the same
+    made = make_trainer(monkeypatch, tmp_path, 10, [Unwatched()] * 2, workers, **settings)
     monkeypatch.setattr(made._checkpoints, "write", lambda _: tmp_path)
     reads.clear()
     assert made.fit()

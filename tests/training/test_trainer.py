@@ -128,20 +128,17 @@ def make_trainer(
     return made
 
 
-def write_plainly(checkpoints, snapshot, _):
-    return CheckpointFolder.write(checkpoints, snapshot)
-
-
 @pytest.fixture
 def count(monkeypatch):
-    """Counts with a checkpoint every second update, which `write` writes; returns whether the end was reached."""
+    """Counts with a checkpoint every second update, which `write` may write; returns whether the end was reached."""
 
-    def run(folder, num_updates, write=write_plainly, **limits):
+    def run(folder, num_updates, write=None, **limits):
         counter = Counter()
         limits |= dict(save_checkpoint_steps=2, keep_checkpoints=2, display_loss_steps=1)
         counting = make_trainer(monkeypatch, folder, num_updates, [counter] * 2, **limits)
         checkpoints = counting._checkpoints
-        monkeypatch.setattr(checkpoints, "write", lambda snapshot: write(checkpoints, snapshot, counter))
+        if write:
+            monkeypatch.setattr(checkpoints, "write", lambda snapshot: write(checkpoints, snapshot, counter))
         return counting.fit()
 
     return run
