@@ -40,8 +40,3 @@ def swag(questions, with_labels=True):
 
 def json_lines(*objects):
     return "".join(json.dumps(each) + "\n" for each in objects)
-
-
-def write(path, text):
-    path.write_bytes(text.encode("utf-8"))
-    return path

@@ -24,8 +24,3 @@ def columns(sentences=SENTENCES, end="\n", between="\t"):
     for words, labels in sentences:
         blocks.append("".join(f"{pair[0]}{between}{pair[1]}{end}" for pair in zip(words.split(), labels.split())))
     return end.join(blocks)
-
-
-def write(path, text):
-    path.write_bytes(text.encode("utf-8"))
-    return path

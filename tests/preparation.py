@@ -28,6 +28,9 @@ CHAIN = (
     ("create_pairs", "--max_seq_length", 32, "--no_next_sentence"),
     ("create_tfrecord_files", "--max_seq_length", 32, "--max_predictions_per_seq", 5, "--dupe_factor", 2),
 )
+SHARDS = ("--n_training_shards", 2, "--n_test_shards", 1)
+# The text of the dataset custom, without a suffix.
+FORMATTED = "formatted_one_article_per_line/custom_one_document_per_line"
 # Generated words, so that nothing but what is planted occurs twice.
 _SYLLABLES = "ba de fi go lu ma ne pi ro su ta ve wi zo ka".split()
 
@@ -77,6 +80,12 @@ def shard(working_dir: Path, texts: list[str], *arguments: object) -> None:
     source.write_text("\n\n".join(texts), encoding="utf-8")
     run(working_dir, "text_formatting", "--input_files", source, "--keep_duplicates")
     run(working_dir, "sharding", *arguments)
+
+
+def token_files(working_dir: Path) -> tuple[Path, dict]:
+    """The folder of the only ones that there are, and their manifest."""
+    (path,) = working_dir.glob("tokens/*/custom/manifest.json")
+    return path.parent, json.loads(path.read_text())
 
 
 def formatted(working_dir, dataset, *arguments):

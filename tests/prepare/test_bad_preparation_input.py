@@ -42,7 +42,7 @@ def attempt(working_dir: Path, *arguments: object) -> str:
 @pytest.fixture
 def work(tmp_path):
     """Little is prepared, because it is read again and again."""
-    preparation.shard(tmp_path, preparation.documents(12), "--n_training_shards", 2, "--n_test_shards", 1)
+    preparation.shard(tmp_path, preparation.documents(12), *preparation.SHARDS)
     preparation.run(tmp_path, "create_vocab", "--vocab_size", 200)
     preparation.run(tmp_path, "create_tfrecord_files", "--max_seq_length", 32, "--max_predictions_per_seq", 5)
     return tmp_path
@@ -111,17 +111,10 @@ def test_a_file_whose_name_is_not_utf8(tmp_path):
 
 
 def test_a_working_directory_that_is_no_folder_or_below_none(tmp_path):
-    (tmp_path / "file").write_text("")
-    (tmp_path / "loop").symlink_to("loop")
-    (tmp_path / "broken").symlink_to("nowhere")
-    for name, fault in (
-        ("file", "is a file, and must be a folder"),
-        ("loop", "is a link that leads nowhere, and must be a folder"),
-        ("broken", "is a link that leads nowhere, and must be a folder"),
-    ):
-        for place in (tmp_path / name, tmp_path / name / "deep" / "er"):
-            error = attempt(place, "--action", "sharding", "--dataset", "sample")
-            assert f"{tmp_path / name} {fault}" in error
+    (tmp_path / "lost").symlink_to("nowhere")
+    for folder in (tmp_path / "lost", tmp_path / "lost/deep/er"):
+        error = attempt(folder, "--action", "sharding", "--dataset", "sample")
+        assert f"{tmp_path / 'lost'} is a link that leads nowhere, and must be a folder" in error
 
 
 @pytest.mark.parametrize(
@@ -131,10 +124,7 @@ def test_a_working_directory_that_is_no_folder_or_below_none(tmp_path):
         ("--action sharding --dataset wikicorpus", "--dataset=wikicorpus: must be one of .*did you mean wikicorpus_"),
         ("--action sharding --dataset sample --n_trainings_shards 3", "--n_trainings_shards; did you mean --n_training_shards?"),
         ("--action sharding --dataset sample --n_training_shards=1_0", "--n_training_shards=1_0: must be a whole number"),
-        ("--action sharding --dataset sample --fraction_test_set=1_0.5", "--fraction_test_set=1_0.5: must be a number"),
-        ("--action sharding --dataset sample --n_processes 0", "--n_processes=0: must be"),
         ("--action sharding --dataset sample --fraction_test_set=nan", "--fraction_test_set=nan: must be a number"),
-        ("--action sharding --dataset sample --random_seed=18446744073709551616", "--random_seed=18446744073709551616: must be .* at most 999,999,9"),
         ("--action sharding --dataset custom --n_test_shards 0", "n_test_shards=0 and fraction_test_set=0.1: both must be 0"),
         ("--action sharding --dataset custom --fraction_test_set 0", "fraction_test_set=0.0: both must be 0 or neither"),
         ("--action sharding --dataset sample --max_seq_length 128", "--max_seq_length has no effect on --action=sharding, only on"),

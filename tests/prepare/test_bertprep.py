@@ -13,14 +13,13 @@ import pytest
 
 from bert_tf.records.schema import RecordSchema
 from bert_tf.records.shard import RecordFile, describe
-from tests.preparation import CHAIN, contents, documents, run, write
+from tests.preparation import CHAIN, FORMATTED, SHARDS, contents, documents, run, write
 from tests.prepare.test_wiki import dump, page
 from tests.processes import answer
 from tests.refusals import refusal, refused
 
 CHECKOUT = Path(__file__).parents[2]
 PROGRAM = CHECKOUT / "data/bertPrep.py"
-FORMATTED = "formatted_one_article_per_line/custom_one_document_per_line"
 
 
 def start(working_dir, action, *arguments, program=PROGRAM):
@@ -127,7 +126,7 @@ def test_a_formatted_file_of_ones_own_is_not_overwritten(prepared, tmp_path):
     own = write(tmp_path / f"{FORMATTED}.txt", "One. Two.\n" * 9)
     words = "was not made by this stage"
     refused(words, run, tmp_path, "text_formatting", "--input_files", prepared / "source.txt")
-    run(tmp_path, "sharding", "--n_training_shards", 2, "--n_test_shards", 1)
+    run(tmp_path, "sharding", *SHARDS)
     assert own.read_text() == "One. Two.\n" * 9
 
 

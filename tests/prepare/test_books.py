@@ -40,7 +40,6 @@ End of the Project Gutenberg EBook of Things
 Licence.
 *** START: FULL LICENSE ***
 """
-LINE = "THINGS  It was a very dark café.  The end came."
 
 
 def line_of(path, *encoding):
@@ -48,7 +47,7 @@ def line_of(path, *encoding):
 
 
 @pytest.mark.parametrize(
-    "encoding,stated,newline",
+    "encoding,stated,end",
     [
         ("utf-8", "UTF-8", "\n"),
         ("utf-8-sig", "ASCII", "\r\n"),
@@ -56,24 +55,17 @@ def line_of(path, *encoding):
         ("utf-16", "none", "\n"),
     ],
 )
-def test_book_is_one_line_without_the_distributor(tmp_path, encoding, stated, newline):
-    book = BOOK.format(encoding=stated).replace("\n", newline)
-    (tmp_path / "a.txt").write_bytes(book.encode(encoding))
-    assert line_of(tmp_path / "a.txt") == LINE
+def test_book_is_one_line_without_the_distributor(tmp_path, encoding, stated, end):
+    path = write(tmp_path / "a.txt", BOOK.format(encoding=stated).replace("\n", end).encode(encoding))
+    assert line_of(path) == "THINGS  It was a very dark café.  The end came."
 
 
 def test_heads_in_other_words(tmp_path):
     head = "***START OF THE PROJECT GUTENBERG EBOOK THINGS, VOLUME\nI, JANUARY 1916***"
-    for start in (
-        "E-text prepared by Nobody",
-        "This eBook was produced by Nobody",
-        "This etext was prepared by Nobody",
-    ):
-        note = "[Transcriber's Notes: the spelling\nwas kept.]"
-        write(
-            tmp_path / "a.txt", f"{head}\n\n\n{start}\n\n{note}\n\nI\n\nIt was dark.\n\n{head.replace('START', 'END')}"
-        )
-        assert line_of(tmp_path / "a.txt") == "I  It was dark."
+    note = "[Transcriber's Notes: the spelling\nwas kept.]"
+    for start in ("E-text prepared by", "This eBook was produced by", "This etext was prepared by"):
+        book = f"{head}\n\n\n{start} Nobody\n\n{note}\n\nI\n\nIt was dark.\n\n{head.replace('START', 'END')}"
+        assert line_of(write(tmp_path / "a.txt", book)) == "I  It was dark."
 
 
 @pytest.mark.parametrize(
@@ -172,12 +164,11 @@ def test_an_unreadable_folder_is_named(tmp_path, monkeypatch):
     # The permissions themselves would not keep root out.
     (tmp_path / "shut").mkdir()
     (tmp_path / "a.txt").write_text("Text.")
-    real_scandir = os.scandir
 
-    def scandir(path):
+    def scandir(path, scandir=os.scandir):
         if str(path).endswith("shut"):
             raise PermissionError(errno.EACCES, "Permission denied", str(path))
-        return real_scandir(path)
+        return scandir(path)
 
     monkeypatch.setattr(os, "scandir", scandir)
     refused(f"{tmp_path}/shut cannot be read .Permission denied", text_files.find_text_files, tmp_path)

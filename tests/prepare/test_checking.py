@@ -16,7 +16,7 @@ from bert_tf.prepare.running.stage import Stage, read_stage
 from bert_tf.prepare.sharding import sharding
 from bert_tf.records.manifest import FileEntry, describe_input
 from bert_tf.records.shard import load_index
-from tests.preparation import bertPrep, contents, flip, run
+from tests.preparation import CHAIN, FORMATTED, bertPrep, contents, flip, run
 from tests.refusals import refused
 
 
@@ -32,7 +32,6 @@ def rewrite(path: Path, change) -> None:
 
 
 TOKENS, TRAINING = (f"{kind}/*/custom/training/custom_training_" for kind in ("tokens", "tfrecord"))
-FORMATTED = "formatted_one_article_per_line/custom_one_document_per_line"
 SHARDED = "sharded/custom"
 
 
@@ -170,9 +169,7 @@ def test_damaged_and_unfinished_stages(work, capsys):
     assert "so not verified" in output
 
 
-@pytest.mark.parametrize(
-    "action", [("verify", "--repair"), ("sharding", "--n_training_shards", 4, "--n_test_shards", 2)]
-)
+@pytest.mark.parametrize("action", [("verify", "--repair"), CHAIN[0]], ids=["verify", "sharding"])
 def test_a_repair_that_was_killed_is_ended(prepared, work, action):
     damage(work, f"{SHARDED}/training/custom_training_2.txt")
     read_stage(work / "sharded/custom/manifest.json", "sharding").note_damaged(["training/custom_training_2.txt"])
@@ -259,11 +256,10 @@ def test_running_and_stopped_stages_tell_how_far_they_are(tmp_path, capsys, cloc
 
 
 def test_formatting_counts_its_input(tmp_path, capsys, clock):
-    folder = tmp_path / "formatted_one_article_per_line"
     source = tmp_path / "a file.txt"
     source.write_bytes(b"x" * 4_000_000)
     inputs = [describe_input(source, tmp_path)]
-    path = folder / "custom_one_document_per_line.manifest.json"
+    path = tmp_path / f"{FORMATTED}.manifest.json"
     with Stage("text_formatting", "custom", path, {"keep_duplicates": True}, inputs) as stage:
         clock[0] += 10
         stage.add_checkpoint({"input_bytes": 1_000_000})

@@ -49,7 +49,7 @@ def test_files_of_all_kinds_in_one_folder(folder, tmp_path):
     lines, manifest = formatted(tmp_path, folder)
     assert lines == DOCUMENTS
     assert manifest["arguments"]["input_format"] == "jsonl+paragraph+parquet"
-    path = tmp_path / "formatted_one_article_per_line/custom_one_document_per_line.txt"
+    path = tmp_path / f"{preparation.FORMATTED}.txt"
     path.unlink()
     preparation.run(tmp_path, "verify", "--repair")
     assert path.read_text().splitlines() == lines
@@ -61,7 +61,7 @@ def test_a_repair_reads_text_beside_json_as_the_user_has_said(tmp_path):
     (tmp_path / "c.jsonl").write_text(json.dumps({"text": DOCUMENTS[4]}))
     files = ",".join(str(tmp_path / name) for name in ("a.txt", "b.txt", "c.jsonl"))
     formatted(tmp_path, files, "--input_format", "line")
-    path = tmp_path / "formatted_one_article_per_line/custom_one_document_per_line.txt"
+    path = tmp_path / f"{preparation.FORMATTED}.txt"
     path.unlink()
     preparation.run(tmp_path, "verify", "--repair")
     assert path.read_text().splitlines() == DOCUMENTS[:5]
@@ -97,7 +97,7 @@ def test_words_of_all_scripts_are_counted_alike():
     texts = (
         "今天天气很好我们一起去公园散步然后吃饭再回家休息",
         "कल हम सब लोग बाज़ार गए थे और",
-        "one two three four five six seven eight",
+        "one two three four five six ten ox",
         "It is.",
     )
     assert not any(map(words.has_sentence, titles)) and all(map(words.has_sentence, texts))
@@ -142,10 +142,7 @@ def test_format_chosen_by_what_is_there(tmp_path):
     [
         ("{'text': 1}", "is not valid JSON"),
         ('[{"text": "One."}]', r"holds no JSON object, .*of a list, jq -c '.\[\]' FILE > OUT makes such lines"),
-        (
-            '{"content": "x"}',
-            "no text in the field 'text' .the line has 'content'.; name the field .* by --text_column; a l",
-        ),
+        ('{"content": "x"}', "no text in the field 'text' .the line has 'content'.; name .* by --text_column; a l"),
         ('{"text": "One.", "text": "Two."}', "the field 'text' occurs twice"),
         ("[" * 100_000, ""),
     ],
@@ -188,9 +185,7 @@ DATA = {
     "JSON: give --input_format=jsonl": "".join(json.dumps({"text": f"It is {n}."}) + "\n" for n in range(3)),
     "JSON: ": json.dumps([{"text": "It is one.", "n": [1, None]}] * 2, indent=1),
     "text with tags": "<html>\n<p>It is one.</p>\nIt is two.\n</html>",
-    "table of 2 columns with tabs .*: cut -fNUMBER a.txt > OUT": "".join(
-        f"{n}\tIt is, I say, {n}.\n" for n in range(60)
-    ),
+    "table of 2 columns with tabs .*: cut -fNUMBER a.txt > OUT": "".join(f"{n}\tIt is, so, {n}.\n" for n in range(9)),
     "table of 3 columns with commas": 'id,text,label\n1,"One, two.\nIt is.",a\n2,It is.,b\n',
     "web archive": "WARC/1.0\r\nWARC-Type: conversion\r\nContent-Length: 22\r\n\r\nIt is a page, it says.\r\n",
     "table of 2 columns with semicolons": "text;label\nIt is one.;1\nIt is two.;2\n",
@@ -223,7 +218,6 @@ def test_prose_is_no_data(tmp_path, text):
 
 
 def test_inputs_must_exist(tmp_path):
-    refused("^input_files: name text files", custom.find_inputs, [])
     refused("nowhere does not exist", custom.find_inputs, [str(tmp_path / "nowhere")])
     refused("/dev/null is not a file; give --input_files files or folders", custom.find_inputs, ["/dev/null"])
     refused("holds no .txt, .jsonl or .parquet file", custom.find_inputs, [str(tmp_path)])
@@ -243,9 +237,7 @@ def test_a_packed_file_with_a_long_window_can_be_packed_anew(tmp_path):
     frame = b"\x28\xb5\x2f\xfd\0\xa8" + (len(text) << 3 | 1).to_bytes(3, "little") + text
     path = tmp_path / "RC 2015.jsonl.zst"
     path.write_bytes(frame)
-    message = (
-        r"too much memory.*; if packed by zstd --long, .*: zstd -dc --long=31 'RC 2015.jsonl.zst' \| zstd > OUT.zst$"
-    )
+    message = r"too much memory.*; if packed by zstd --long, .*: zstd -dc --long=31 'RC 2015.jsonl.zst' \| zstd > OUT"
     refused(message, formatted, tmp_path, path)
     path.write_bytes(frame.replace(b"\0\xa8", b"\0\x88"))  # of 128 MB, zstd's own limit
     assert formatted(tmp_path, path)[0] == ["It is one."]
@@ -255,9 +247,8 @@ def test_column_of_tables_and_field_of_json_lines(tmp_path):
     path, lines = tmp_path / "a.parquet", tmp_path / "a.jsonl"
     texts = pyarrow.array([b"It is one.\n\nIt goes on.", None, b"Caf\xe9.", b"It is two."], pyarrow.binary())
     names = ["body", "id", "id"]
-    parquet.write_table(
-        pyarrow.Table.from_arrays([texts.view(pyarrow.string())] + [pyarrow.array([1] * 4)] * 2, names), path
-    )
+    columns = [texts.view(pyarrow.string()), *[pyarrow.array([1] * 4)] * 2]
+    parquet.write_table(pyarrow.Table.from_arrays(columns, names), path)
     for column in ("text", "id"):
         message = rf"has no column '{column}', or several: name one of \['body', 'id', 'id'\] by --text_column"
         refused(message, formatted, tmp_path, path, "--text_column", column)

@@ -46,10 +46,8 @@ def scheduler(tmp_path_factory):
     file = folder / "scheduler.json"
     two = ("--nworkers", 2, "--preload", "dask_tasks", "--local-directory", folder)
     variables = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "KILL_ONE": str(folder / "kill_one")}
-    processes = [
-        dask(*SCHEDULER, file, DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES="1"),
-        dask(*WORKER, file, *two, **variables),
-    ]
+    once = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1"}
+    processes = [dask(*SCHEDULER, file, **once), dask(*WORKER, file, *two, **variables)]
     with distributed.Client(scheduler_file=str(file), timeout=SECS) as client:
         client.wait_for_workers(2, timeout=SECS)
     yield file
@@ -129,12 +127,9 @@ def test_a_worker_without_our_modules_is_told(scheduler, tmp_path, monkeypatch):
 
 def test_a_task_finds_the_program_in_the_checkout(tmp_path):
     task = pickle.dumps(cloudpickle.dumps(dask_cluster._task(str(ROOT))))
-    load_and_run = (
-        "import pickle, sys\n"
-        "task = pickle.loads(pickle.load(sys.stdin.buffer))\n"
-        f"task('here', {code_digest()!r}, '/nowhere', b'')"
-    )
-    answer = subprocess.run([sys.executable, "-c", load_and_run], input=task, cwd=tmp_path, capture_output=True)
+    load = "import pickle, sys; task = pickle.loads(pickle.load(sys.stdin.buffer)); "
+    command = [sys.executable, "-c", f"{load}task('here', {code_digest()!r}, '/nowhere', b'')"]
+    answer = subprocess.run(command, input=task, cwd=tmp_path, capture_output=True)
     assert "does not see /nowhere: BERT_PREP_WORKING_DIR must be" in answer.stderr.decode()
 
 

@@ -142,8 +142,5 @@ def test_text_is_tried_again(server, waits):
     page = server.add("/list.html", b"<a href='x'>")
     page.statuses, page.drop_after = [(502, {})], [3]
     assert fetch.Client().text(server.url("/list.html")) == "<a href='x'>"
-    with (
-        pytest.raises(fetch.NotThereError, match="404 Not Found; or put it there"),
-        fetch.adding_remedy("put it there"),
-    ):
+    with pytest.raises(fetch.NotThereError, match="404 Not Found; or put it"), fetch.adding_remedy("put it there"):
         fetch.Client().text(server.url("/nothing"))

@@ -11,7 +11,6 @@ from bert_tf.prepare.corpora import documents, formatting
 from bert_tf.prepare.running import workers
 from tests.preparation import run, write
 from tests.prepare.test_wiki import dump, multistream, page
-from tests.refusals import refused
 
 NAMES = (".txt", ".manifest.json")
 
@@ -35,9 +34,7 @@ def formatted(folder, *arguments):
 
 
 @pytest.mark.parametrize("is_multistream,arguments", [(True, ()), (False, ("--keep_duplicates",))])
-def test_any_number_of_processes_and_stops_leave_the_same_bytes(
-    tmp_path, monkeypatch, capsys, is_multistream, arguments
-):
+def test_processes_and_stops_leave_the_same_bytes(tmp_path, monkeypatch, capsys, is_multistream, arguments):
     """Stopped by errors of the disk, which leave what was written before the last checkpoint, or behind it."""
     monkeypatch.setattr(documents, "BATCH_CHARACTERS", 1000)
     monkeypatch.setattr(formatting, "CHECKPOINT_BYTES", 1)
@@ -81,9 +78,3 @@ def test_kills_after_all_was_written_leave_the_same_text(tmp_path, monkeypatch, 
             with pytest.raises(workers.WorkersError):
                 formatted(folder, *arguments)
     assert formatted(folder, *arguments) == whole
-
-
-def test_input_without_a_sentence_is_refused(tmp_path):
-    write(tmp_path / "download/wikicorpus_en/wikicorpus_en.xml", dump(page("A", "no sentence")))
-    refused("no document is left", formatted, tmp_path)
-    assert not list(tmp_path.glob("formatted*/*.txt"))

@@ -8,14 +8,7 @@ import pytest
 
 from bert_tf.batches.masking import MaskingRules
 from bert_tf.prepare.instances import instances
-from bert_tf.prepare.instances.instances import (
-    RecordSettings,
-    TokenSettings,
-    create_instances,
-    make_shard,
-    read_text,
-    total_counts,
-)
+from bert_tf.prepare.instances.instances import RecordSettings, TokenSettings, create_instances, make_shard, read_text
 from bert_tf.records.pairs import BLOCK_TOKENS, Pairs, PairSettings, draw_pairs, truncate, with_two_documents
 from bert_tf.records.schema import ExampleReader, Features
 from bert_tf.records.shard import RecordFile, load_index
@@ -174,7 +167,7 @@ def test_a_shard_is_written_with_its_index_and_counted(tmp_path, shard_text):
         "num_padding_tokens": sum(32 - int(reader["input_mask"].sum()) for reader in readers),
     }
     assert index.lengths().sum() == counts["num_instance_tokens"]
-    total = total_counts({"training": [entry], "test": [entry]})
+    total = instances.total_counts({"training": [entry], "test": [entry]})
     assert total["num_instances"] == 2 * total["num_instances_test"] == 2 * len(readers)
     assert total["random_next_share"] == counts["num_random_next"] / len(readers)
     assert total["padding_share"] == pytest.approx(1 - index.lengths().mean() / 32)
@@ -223,14 +216,15 @@ def test_a_shard_that_takes_too_much_memory_is_refused(tmp_path, shard_text, mon
     refused("x_training_0.txt .*more shards", make, shard_text, dupe_factor=2)
 
 
-@pytest.mark.parametrize("content", ["", "\n\n", "\u200b\n\n\u200b", "a0"])
-def test_a_shard_without_two_sentences_is_refused(tmp_path, shard_text, content):
-    shard_text.write_text(content, encoding="utf-8")
-    refused(f"{shard_text} has .*fewer shards", make, shard_text)
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        *((text.encode(), " has .*fewer shards") for text in ("", "\n\n", "\u200b\n\n\u200b", "a0")),
+        (b"a0\n" * 100_000 + b"b0 \xe9\n", r": not UTF-8 at byte 300,003 \(0xe9\)"),
+        (None, " cannot be read .*--action sharding first"),
+    ],
+)
+def test_text_without_two_sentences_or_that_cannot_be_read_is_refused(tmp_path, shard_text, content, message):
+    shard_text.unlink() if content is None else shard_text.write_bytes(content)
+    refused(f"{shard_text}{message}", make, shard_text)
     assert not (tmp_path / "x.tfrecord").exists()
-
-
-def test_text_that_cannot_be_read_is_refused(tmp_path, shard_text):
-    shard_text.write_bytes(b"a0\n" * 100_000 + b"b0 \xe9\n")
-    refused(r"x_training_0.txt: not UTF-8 at byte 300,003 \(0xe9\)", make, shard_text)
-    refused("sharding", make, tmp_path / "none.txt")

@@ -9,6 +9,7 @@ from bert_tf.prepare.corpora import wikitext, words
 from bert_tf.prepare.instances import vocabulary
 from bert_tf.prepare.sharding.sentences import split_by_rules
 from tests import preparation
+from tests.preparation import FORMATTED, SHARDS, token_files
 from tests.refusals import refused
 
 
@@ -86,7 +87,6 @@ GIVEN = [
     ["ถนนสายใหม่"],
 ]
 KEPT = [[" ".join(sentence.split()) for sentence in document] for document in GIVEN]
-SHARDS = ("--n_training_shards", 2, "--n_test_shards", 1)
 
 
 def as_text(documents) -> str:
@@ -104,21 +104,18 @@ def test_the_users_sentences_are_kept(tmp_path, capsys):
     paths[1].write_bytes(gzip.compress(as_text(GIVEN[2:]).encode()))
     files = ",".join(map(str, paths))
     preparation.run(tmp_path, "text_formatting", "--input_files", files, "--input_format", "sentences")
-    made = tmp_path / "formatted_one_article_per_line"
-    manifest = json.loads((made / "custom_one_document_per_line.manifest.json").read_text())
+    manifest = json.loads((tmp_path / f"{FORMATTED}.manifest.json").read_text())
     assert manifest["arguments"]["input_format"] == "sentences" and manifest["counts"]["num_documents"] == 4
     preparation.run(tmp_path, "sharding", *SHARDS)
     assert sharded(tmp_path) == sorted(KEPT)
     assert json.loads((tmp_path / "sharded/custom/manifest.json").read_text())["counts"]["num_sentences"] == 8
     assert "warning" not in capsys.readouterr().err
     # The marks between sentences are no part of the vocabulary, and join no words.
-    texts = vocabulary._sampled_lines([made / "custom_one_document_per_line.txt"], "", 1 << 20)
+    texts = vocabulary._sampled_lines([tmp_path / f"{FORMATTED}.txt"], "", 1 << 20)
     assert [text for text in texts if text] == [sentence for document in KEPT for sentence in document]
     preparation.run(tmp_path, "create_vocab", "--vocab_size", 98)
     preparation.run(tmp_path, "create_token_files")
-    (manifest_path,) = (tmp_path / "tokens").glob("*/custom/manifest.json")
-    counts = json.loads(manifest_path.read_text())["counts"]
-    assert counts["num_sentences"] == 8
+    assert token_files(tmp_path)[1]["counts"]["num_sentences"] == 8
 
 
 def test_a_separator_in_a_text_file_is_white_space(tmp_path):

@@ -19,9 +19,8 @@ SETTINGS = ShardingSettings(6, 2, 0.1, "rules", 7)
 
 def write_documents(path, num_documents: int, seed: int = 0):
     generator = random.Random(seed)
-    documents = [
-        " ".join(f"Sentence {d} of {s}." for s in range(generator.randrange(1, 40))) for d in range(num_documents)
-    ]
+    sizes = [generator.randrange(1, 40) for _ in range(num_documents)]
+    documents = [" ".join(f"Sentence {d} of {s}." for s in range(size)) for d, size in enumerate(sizes)]
     path.write_text("".join(document + "\n" for document in documents))
     return documents
 

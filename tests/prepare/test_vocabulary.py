@@ -1,6 +1,5 @@
 """Vocabularies made from text: WordPiece with large alphabets, SentencePiece, and Chinese from end to end."""
 
-import json
 import random
 from pathlib import Path
 
@@ -16,6 +15,8 @@ from bert_tf.text.tokenizer import open_tokenizer
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, guess_casing, load_pieces
 from bert_tf.text.wordpiece import FullTokenizer
 from tests import preparation
+from tests.preparation import SHARDS, token_files
+from tests.preparation import run as prep
 from tests.refusals import refused
 
 UNCASED, CASED = Casing.from_flags(True), Casing.from_flags(False)
@@ -28,15 +29,6 @@ CHINESE = """
 """
 
 
-SHARDS = ("--n_training_shards", 2, "--n_test_shards", 1)
-prep = preparation.run
-
-
-def the_manifest(folder: Path) -> tuple[Path, dict]:
-    (path,) = folder.glob("tokens/*/custom/manifest.json")
-    return path.parent, json.loads(path.read_text())
-
-
 def originals(folder: Path, vocab) -> list[str]:
     """The tokens of all training shards."""
     names = list(vocab)
@@ -46,12 +38,8 @@ def originals(folder: Path, vocab) -> list[str]:
 
 def test_chinese_from_text_to_token_files(tmp_path):
     preparation.shard(tmp_path, CHINESE.strip().split("\n\n"), *SHARDS)
-    sentences = [
-        line
-        for path in tmp_path.glob("sharded/custom/*/*.txt")
-        for line in path.read_text(encoding="utf-8").split("\n")
-        if line
-    ]
+    texts = [path.read_text(encoding="utf-8") for path in tmp_path.glob("sharded/custom/*/*.txt")]
+    sentences = [line for text in texts for line in text.split("\n") if line]
     assert len(sentences) == 13 and "“慢一点！”" in sentences and "你喜欢哪一本书？" in sentences
     prep(tmp_path, "create_vocab", "--vocab_size", 600)
     made = {path: path.read_bytes() for path in tmp_path.glob("vocab/custom/[!.]*")}
@@ -60,7 +48,7 @@ def test_chinese_from_text_to_token_files(tmp_path):
     prep(tmp_path, "create_vocab", "--vocab_size", 600)
     assert {path: path.read_bytes() for path in made} == made
     prep(tmp_path, "create_token_files")
-    folder, manifest = the_manifest(tmp_path)
+    folder, manifest = token_files(tmp_path)
     assert manifest["counts"]["unknown_share"] == 0
     vocab = load_pieces(folder / "vocab.txt")
     characters = {character for character in CHINESE if not character.isspace()}
@@ -99,7 +87,7 @@ def test_sentencepiece_from_text_to_token_files(tmp_path):
     assert vocabulary.train_sentencepiece([text], 60, UNCASED) == own.read_bytes()
     refused("vocab_size=10.*SentencePiece refuses", vocabulary.train_sentencepiece, [text], 10, UNCASED)
     prep(tmp_path, "create_token_files", "--vocab_file", own)
-    folder, manifest = the_manifest(tmp_path)
+    folder, manifest = token_files(tmp_path)
     assert (folder / "vocab.model").read_bytes() == own.read_bytes()
     vocab = load_pieces(folder / "vocab.txt")
     assert vocab == open_tokenizer(own).inv_vocab and manifest["vocab"]["size"] == len(vocab) <= 60
@@ -181,7 +169,7 @@ def test_words_that_are_no_language_are_left_out(tmp_path, name):
 def test_a_text_too_small_for_the_vocabulary_says_so(tmp_path, capsys, vocab_size, is_said):
     text = "the river flows into the sea and the sea is deep. " * 20
     preparation.shard(tmp_path, [text, text + "Or not."], "--n_training_shards", 1, "--n_test_shards", 1)
-    preparation.run(tmp_path, "create_vocab", "--vocab_size", vocab_size)
+    prep(tmp_path, "create_vocab", "--vocab_size", vocab_size)
     size = len(load_pieces(tmp_path / "vocab/custom/vocab.txt"))
     warning = f"warning: vocab_size={vocab_size}: the text is too small for it and gave only {size:,} pieces"
     assert (warning in capsys.readouterr().err) == is_said and (size < vocab_size) == is_said

@@ -171,29 +171,20 @@ def test_a_list_that_is_one_sentence_is_kept_whole_or_not_at_all(end):
         ("val|1.234|(56)", None),
         ("Infobox person|name=x", None),
         ("USS|Enterprise|CV-6", None),
+        ("convert|10|km", "10 km"),
+        ("convert|10|-|20|km|mi", "10–20 km"),
+        ("convert|3|x|4|x|5|m", "3 by 4 by 5 m"),
+        ("convert|6|ft|2|in|to|6|ft|4|in|cm", "6 ft 2 in to 6 ft 4 in"),
+        ("convert|100|km|0", "100 km"),
+        ("convert| 25 | acre |ha", "25 acres"),
+        ("convert|4.4|Moilbbl/d", "4.4 million barrels per day"),
+        ("convert|15700|ft3|disp=output number only", None),
+        ("convert|5|km|adj=pre|long", None),
+        ("convert|ten|km", None),
+        ("convert|1+1/2|in", None),
+        ("convert|5", None),
+        ("convert|", None),
     ],
 )
-def test_what_stands_in_a_sentence(content, shown):
+def test_what_stands_in_a_sentence_is_shown_and_measures_are_right_or_left_out(content, shown):
     assert render(content) == shown
-
-
-@pytest.mark.parametrize(
-    "arguments,shown",
-    [
-        ("10|km", "10 km"),
-        ("10|-|20|km|mi", "10–20 km"),
-        ("3|x|4|x|5|m", "3 by 4 by 5 m"),
-        ("6|ft|2|in|to|6|ft|4|in|cm", "6 ft 2 in to 6 ft 4 in"),
-        ("100|km|0", "100 km"),
-        (" 25 | acre |ha", "25 acres"),
-        ("4.4|Moilbbl/d", "4.4 million barrels per day"),
-        ("15700|ft3|disp=output number only", None),
-        ("5|km|adj=pre|long", None),
-        ("ten|km", None),
-        ("1+1/2|in", None),
-        ("5", None),
-        ("", None),
-    ],
-)
-def test_measures_are_right_or_left_out(arguments, shown):
-    assert render(f"convert|{arguments}") == shown

@@ -56,9 +56,7 @@ def shard(tmp_path):
     return tmp_path / "x.tfrecord"
 
 
-@pytest.mark.parametrize(
-    ("length", "predictions", "vocab_size"), [(16, 3, 128), (16, 3, 129), (7, 1, 1 << 20), (300, 1, 5)]
-)
+@pytest.mark.parametrize("length, predictions, vocab_size", [(16, 3, 128), (16, 3, 129), (7, 1, 1 << 20), (300, 1, 5)])
 def test_messages_are_byte_for_byte_those_of_protobuf(length, predictions, vocab_size):
     rows = instances(40, length, predictions, vocab_size)
     rows["input_ids"][0, 0] = vocab_size - 1
@@ -71,9 +69,8 @@ def test_messages_are_byte_for_byte_those_of_protobuf(length, predictions, vocab
 
 def test_files_are_byte_for_byte_those_of_tensorflow_however_they_are_cut_into_blocks(tmp_path, shard):
     rows = instances(50)
-    write_with_tensorflow(
-        tmp_path / "y", [as_example(rows, n).SerializeToString(deterministic=True) for n in range(50)]
-    )
+    messages = (as_example(rows, number).SerializeToString(deterministic=True) for number in range(50))
+    write_with_tensorflow(tmp_path / "y", messages)
     assert shard.read_bytes() == (tmp_path / "y").read_bytes()
     index = shard.with_name("x.tfrecord.index").read_bytes()
     blocks = ({name: values[first : first + 17] for name, values in rows.items()} for first in range(0, 50, 17))

@@ -102,13 +102,8 @@ def test_records_from_token_files_have_the_bytes_of_those_from_text(work):
     assert contents(records_folder) == from_text
     vocab_file = tokens_folder(work) / "vocab.txt"
     vocab_file.write_text(vocab_file.read_text() + "more\n")
-    refused(
-        "is not the vocabulary that the token files were made with.*--repair",
-        preparation.run,
-        work,
-        "export_tfrecord",
-        *options,
-    )
+    words = "is not the vocabulary that the token files were made with.*--repair"
+    refused(words, preparation.run, work, "export_tfrecord", *options)
     shutil.rmtree(work / "tokens")
     words = "holds nothing that create_token_files has finished: run "
     refused(words, preparation.run, work, "export_tfrecord", *options)
@@ -142,12 +137,8 @@ def test_pairs_that_are_missing_damaged_or_of_others_are_drawn_and_with_the_sett
     folder = tokens_folder(work) / "training"
     before = contents(folder)
     victim = folder / "custom_training_1.tokens.32.pairs"
-    for damaged in (
-        None,
-        before[victim.name][:-3],
-        before["custom_training_0.tokens.32.pairs"],
-        before["custom_training_1.tokens.32.segments"],
-    ):
+    others = (before[f"custom_training_{name}"] for name in ("0.tokens.32.pairs", "1.tokens.32.segments"))
+    for damaged in (None, before[victim.name][:-3], *others):
         victim.unlink() if damaged is None else victim.write_bytes(damaged)
         settings, counts = ensure_pairs(sorted(folder.glob("*.tokens")), PairSettings(32, 9, 8, 0.5))
         drawn = open_pairs(TokenFile(folder / "custom_training_1.tokens"), PairSettings(32))
@@ -188,13 +179,14 @@ def test_a_set_does_not_keep_its_shards_open(prepared):
     assert len(data.files) == 4 and len(os.listdir("/proc/self/fd")) <= num_open + 2, "a shard has two files"
 
 
-def test_pairs_that_cannot_be_written(work):
+@pytest.mark.parametrize("single_segments, kind", [(False, "pairs"), (True, "single segments")])
+def test_pairs_that_cannot_be_written(work, single_segments, kind):
     path = tokens_folder(work) / "training/custom_training_0.tokens"
-    pairs_path(path, PairSettings(24)).mkdir()  # as root may write into every folder
-    refused(
-        "cannot be written in .*--action create_pairs --dataset custom --max_seq_length 24 makes",
-        *(ensure_pairs, [path], PairSettings(24)),
-    )
+    settings = PairSettings.for_length(24, single_segments)
+    pairs_path(path, settings).mkdir()  # as root may write into every folder
+    options = "--max_seq_length 24" + " --no_next_sentence" * single_segments
+    words = f"the {kind} of length 24 cannot be written in .*--action create_pairs --dataset custom {options} makes"
+    refused(words, ensure_pairs, [path], settings)
 
 
 def test_pairs_with_a_damaged_head_or_another_name(work):
@@ -306,9 +298,8 @@ def test_a_row_is_one_segment_between_its_markers_with_masks_anywhere_in_it(data
     ids, lengths = unmasked_ids(rows), rows["input_mask"].sum(axis=1)
     np.testing.assert_array_equal(rows["input_mask"], np.arange(16) < lengths[:, np.newaxis])
     assert not rows["segment_ids"].any() and not rows["next_sentence_labels"].any()
-    assert (
-        (ids[:, 0] == 2).all() and (ids[np.arange(len(ids)), lengths - 1] == 3).all() and ((ids == 3).sum() == len(ids))
-    )
+    assert (ids[:, 0] == 2).all() and (ids[np.arange(len(ids)), lengths - 1] == 3).all()
+    assert (ids == 3).sum() == len(ids)
     np.testing.assert_array_equal(rows["masked_lm_weights"].sum(axis=1), np.clip(np.rint(0.2 * lengths), 1, 3))
     masked = rows["masked_lm_weights"] > 0
     positions = np.where(masked, rows["masked_lm_positions"], 1)
@@ -328,10 +319,9 @@ def test_pairs_and_single_segments_lie_side_by_side(dataset):
     assert names == {".tokens", ".pairs", ".segments"}
 
 
-def test_preparation_makes_and_shows_them(work, capsys, monkeypatch):
+def test_preparation_makes_and_shows_them(work, capsys):
     shutil.rmtree(work / "tfrecord")
-    (folder,) = work.glob("tokens/*/custom/training")
-    for path in folder.parent.rglob("*.segments"):
+    for path in tokens_folder(work).rglob("*.segments"):
         path.unlink()
     preparation.run(work, "create_pairs", "--max_seq_length", 64, "--no_next_sentence")
     said = capsys.readouterr().out
@@ -343,10 +333,3 @@ def test_preparation_makes_and_shows_them(work, capsys, monkeypatch):
     assert "random next" not in said and "nothing looks wrong" in said
     preparation.run(work, "status")
     assert "single segments of length 64\n" in capsys.readouterr().out
-
-    def refuse(*_):
-        raise OSError(30, "Read-only file system")
-
-    monkeypatch.setattr(pair_file, "atomic_file", refuse)
-    words = "the single segments of length 32 cannot be .*--max_seq_length 32 --no_next_sentence"
-    refused(words, TokenSet, str(folder), "input_files", 32, MaskingRules(), True)

@@ -16,6 +16,7 @@ from bert_tf.tasks.glue.classes import make_class_weights
 from bert_tf.tasks.glue.settings import BALANCED
 from tests import choice_data, entity_data, glue_data, processes
 from tests.jobs import command_of, events, killed_and_finished, scores_in, weights_in
+from tests.preparation import write
 from tests.refusals import refused
 from tests.squad_data import GOLDEN, write_squad
 
@@ -33,11 +34,11 @@ def folders(tmp_path_factory):
     folders = {program: tmp_path_factory.mktemp("data") for program in PROGRAMS}
     glue_data.write_cola(glue_data.write_model(folders["run_classifier.py"]))
     folder = entity_data.write_model(folders["run_ner.py"])
-    entity_data.write(folder / "train.tsv", entity_data.columns(entity_data.SENTENCES * 4))
-    entity_data.write(folder / "test.tsv", entity_data.columns())
+    write(folder / "train.tsv", entity_data.columns(entity_data.SENTENCES * 4))
+    write(folder / "test.tsv", entity_data.columns())
     folder = choice_data.write_model(folders["run_swag.py"])
     for name, seed, number in (("train", 1, 64), ("val", 2, 32)):
-        choice_data.write(folder / f"{name}.csv", choice_data.swag(choice_data.make_questions(seed, number)))
+        write(folder / f"{name}.csv", choice_data.swag(choice_data.make_questions(seed, number)))
     write_squad(folders["run_squad.py"], version_2=False)
     return folders
 

@@ -15,6 +15,7 @@ from bert_tf.text.hugging_face import HuggingFaceTokenizer, wordpiece_pipeline
 from bert_tf.text.tokenizer import StoredTokenizer, open_stored
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, UnknownTokens, ids_by_piece, load_pieces
 from tests import preparation
+from tests.preparation import SHARDS, token_files
 from tests.refusals import refused
 
 SENTENCES = ["강은 북쪽에 있다.", "아이들은 강가에 모여 있었다.", "गाँव में बाज़ार है।", "El Niño está aquí."]
@@ -24,14 +25,9 @@ SENTENCES = ["강은 북쪽에 있다.", "아이들은 강가에 모여 있었�
 def work(tmp_path):
     """Sharded text of three scripts and a vocabulary of it that keeps capitals and accents."""
     documents = [" ".join(SENTENCES[number:] + SENTENCES[:number]) for number in range(4)]
-    preparation.shard(tmp_path, documents, "--n_training_shards", 2, "--n_test_shards", 1)
+    preparation.shard(tmp_path, documents, *SHARDS)
     preparation.run(tmp_path, "create_vocab", "--vocab_size", 200, "--do_lower_case", 0)
     return tmp_path
-
-
-def token_files(work):
-    (folder,) = work.glob("tokens/*/custom")
-    return folder, json.loads((folder / "manifest.json").read_text())
 
 
 def open_tokens(folder):

@@ -172,10 +172,7 @@ def test_special_tokens_by_other_names(folder, symbols, special):
         ({"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3, "control_symbols": []}, r"lacks \[MASK\]"),
         ({"model_type": "char"}, "is neither of unigrams nor of BPE .*; train one of unigrams"),
         ({"model_type": "bpe", "user_defined_symbols": ["<num>"]}, "nor of BPE without user-defined and unused pieces"),
-        (
-            {"user_defined_symbols": ["½"]},
-            "changes characters as no tokenizer of Hugging Face's can .*where it makes '½'",
-        ),
+        ({"user_defined_symbols": ["½"]}, "changes characters as no tokenizer of .* can .*where it makes '½'"),
         ({"treat_whitespace_as_suffix": True}, "changes characters as no tokenizer"),
     ],
 )

@@ -7,7 +7,8 @@ from bert_tf.contrib.choices.read import read_questions
 from bert_tf.contrib.choices.rows import make_choice_rows
 from bert_tf.tasks.rows import make_text_rows
 from bert_tf.text.wordpiece import FullTokenizer
-from tests.choice_data import json_lines, make_questions, swag, write, write_model
+from tests.choice_data import json_lines, make_questions, swag, write_model
+from tests.preparation import write
 from tests.refusals import refused
 
 SWAG = list(make_questions(1, 3))
@@ -85,9 +86,8 @@ def test_a_question_that_is_a_number_is_a_text(tmp_path):
 def test_labels_that_are_not_published(tmp_path, label):
     questions = [dict(context="a", endings=["c", "d"], label=label)]
     assert content(tmp_path, questions, needs_labels=False) == [("a", ["c", "d"], None)]
-    refused(
-        "l, line 1: the right choice is missing; training and .* need it; name .*--fields", read, tmp_path, questions
-    )
+    said = "l, line 1: the right choice is missing; training and .* need it; name .*--fields"
+    refused(said, read, tmp_path, questions)
 
 
 COPA = dict(premise="a", choice1="c", choice2="d", question="b", label=1)
@@ -103,7 +103,6 @@ FULL = {"context": "a", "gold-ending": "b", **{f"distractor-{n}": "c" for n in r
 FAULTS = [
     (dict(GOOD, endings=["c", "d"], label=0), "2 choices, but 3 in the questions before"),
     (dict(GOOD, label=3), "the right choice is 3, but the choices are 0, 1, 2, A, B, C; name"),
-    (dict(GOOD, label="D"), "the right choice is 'D', but"),
     (dict(GOOD, label=["A"]), r"the right choice is \['A'\], but"),
     (dict(GOOD, endings=["c"]), "the context is 'a', and there are 1 choices; the fields are 'context', .*--fields"),
     (dict(GOOD, endings=["c", "d", " "]), r"one of the choices is empty: \['c', 'd', ' '\]"),
@@ -113,13 +112,12 @@ FAULTS = [
     (COPA, "the context is 'b', and there are 0 choices; the fields are 'premise', 'choice1'"),
     # More than one field for one thing, with other content in each.
     (dict(GOOD, answer=1), "'label' is 2 and 'answer' is 1, but only one can be read; name .*--fields"),
-    (dict(GOOD, passage="b"), "'context' is 'a' and 'passage' is 'b', but only one"),
+    (dict(GOOD, passage="b" * 500), "'context' is 'a' and 'passage' is 'b{199}[.]{3}, but only one"),
     (dict(GOOD, options=["f", "g", "h"]), "'endings' is .* and 'options' is .*, but only one"),
     (dict(GOOD, ending0="f", ending1="g"), "'endings' is .* and 'ending0, ...' is .'f', 'g'., but only one"),
     (dict(context="a", ending0="f", ending1="g", answer0="h", answer1="i"), "'ending0, .*'answer0, ...' is .*only one"),
     (FULL, "'label' is 1 and 'number of gold-ending' is 0, but only"),
     # Numbers and labels that do not fit together.
-    (dict(context="a", ending1="f", ending2="g", label=1), "the choices are ending1, ending2: they must count from 0"),
     (dict(context="a", ending0="f", ending2="g", label=0), "the choices are ending0, ending2: they must count from 0"),
     (named(["A"]), "2 choices have the labels A: each must have its own"),
     (named(["A", "A"]), "2 choices have the labels A, A: each must"),

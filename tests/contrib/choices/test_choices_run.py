@@ -18,7 +18,8 @@ from bert_tf.run.checkpoint import PREFIX
 from bert_tf.settings.training import FinetuningConfig
 from bert_tf.text.wordpiece import FullTokenizer
 from tests import jobs
-from tests.choice_data import json_lines, make_questions, swag, write, write_model
+from tests.choice_data import json_lines, make_questions, swag, write_model
+from tests.preparation import write
 from tests.refusals import refused
 
 
@@ -123,11 +124,8 @@ def test_choices_that_are_cut_until_they_are_alike(finished, data, tmp_path, cap
     assert said in capsys.readouterr().out
     assert first[1] == 0 and first[3:].tolist() == [0.25] * 4
     assert last[4] == last[6]
-    questions, tokenizer = (
-        read_questions(tmp_path / "new.jsonl", needs_labels=True)[0],
-        FullTokenizer(data / "vocab.txt"),
-    )
-    rows = make_choice_rows(questions, tokenizer, 18)
+    questions = read_questions(tmp_path / "new.jsonl", needs_labels=True)[0]
+    rows = make_choice_rows(questions, FullTokenizer(data / "vocab.txt"), 18)
     assert rows.first_alike_FxN().tolist() == [[0, 0, 0, 0], [0, 1, 2, 3], [0, 1, 2, 1]]
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from bert_tf.contrib.entities.labels import read_entities, read_strictly
 from bert_tf.contrib.entities.read import read_sentences
-from tests.entity_data import SENTENCES, columns, write
+from tests.entity_data import SENTENCES, columns
+from tests.preparation import write
 from tests.refusals import refused
 
 EXPECTED = [(words.split(), labels.split()) for words, labels in SENTENCES]

@@ -11,7 +11,8 @@ import pytest
 from bert_tf.contrib.entities.task import EntityTask
 from bert_tf.interchange.export import export
 from tests import jobs, processes
-from tests.entity_data import LABELS, SENTENCES, columns, write, write_model
+from tests.entity_data import LABELS, SENTENCES, columns, write_model
+from tests.preparation import write
 from tests.refusals import refused
 
 
