@@ -1,13 +1,8 @@
 """Fields of JSON: numbers that JSON does not have, fields that contradict, and how a difference is shown."""
 
-from __future__ import annotations
-
-import json
-
 import pytest
 
 from bert_tf.base.errors import contrast
-from bert_tf.base.fields import Fields
 from bert_tf.base.files import read_json_object
 from tests.refusals import refused
 
@@ -43,10 +38,3 @@ def test_lists_and_objects_lie_in_each_other_only_so_deep(tmp_path):
 )
 def test_the_two_sides_of_a_difference_differ_as_shown(one, other, shown):
     assert contrast(one, other) == shown
-
-
-def test_fields_that_contradict_are_named_with_what_they_hold():
-    fields = Fields({"label": f"{LONG}a", "answer": f"{LONG}b", "gold": ""})
-    with pytest.raises(ValueError, match=r"'label' is \.\.\.x+a' and 'answer' is \.\.\.x+b', but only one"):
-        fields.read_one_of(["label", "answer", "gold"])
-    assert Fields(json.loads('{"a": NaN, "b": "x"}')).read_one_of(["b"]) == "x"

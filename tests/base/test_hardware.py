@@ -1,8 +1,6 @@
 """Cores by affinity and cgroup quotas, memory by cgroups, peaks of memory, GPUs that differ. (How many there are:
 launch/test_launch_calls; what macOS lacks: programs/test_macos.)"""
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -1,7 +1,5 @@
 """One process at a time, on file systems with flock and without."""
 
-from __future__ import annotations
-
 import errno
 import os
 import platform
@@ -38,7 +36,8 @@ def test_one_holder_at_a_time(path, capfd):
         with pytest.raises(LockedError, match=f"process {os.getpid()} on {platform.node()}"):
             FileLock(path)
     assert not is_locked(path)
-    FileLock(path).release()
+    for _ in range(2):  # one that nobody refers to any more is released
+        FileLock(path)
 
 
 def test_a_lock_on_a_full_disk_is_named(tmp_path):
@@ -51,11 +50,6 @@ def test_a_lock_on_a_full_disk_is_named(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert as_user_error(raised.value).args[0].startswith(f"{path} cannot be written (File too large); make room")
-
-
-def test_a_lock_that_nobody_refers_to_any_more_is_released(path):
-    FileLock(path)
-    FileLock(path)
 
 
 @pytest.mark.parametrize("holder", ["1\nelsewhere\n", "", f"1\n{platform.node()}\n"])

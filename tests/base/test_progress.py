@@ -1,7 +1,5 @@
 """Progress where stderr is no terminal; the bar at a terminal is in test_telemetry.py."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

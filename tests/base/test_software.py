@@ -1,7 +1,5 @@
 """TensorFlow and Horovod that do not fit: other versions, another Keras, GPUs without code, by stand-ins for them."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

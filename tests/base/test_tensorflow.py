@@ -1,8 +1,6 @@
 """What is in the environment when TensorFlow starts: oneDNN is on, and XLA is told not to time matmuls and to leave
 out a pass, unless the user has chosen otherwise."""
 
-from __future__ import annotations
-
 import os
 import sys
 

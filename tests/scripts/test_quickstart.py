@@ -79,9 +79,8 @@ def test_two_books_and_questions_without_answers(checkout, monkeypatch):
     (data,) = checkout.glob("results/*/data")
     (text,) = data.glob("formatted_one_article_per_line/custom_*.txt")
     assert not {"GUTENBERG", "licence", "_very_"} & set(text.read_text().split())
-    training, test = (
-        sum(file.stat().st_size for file in data.glob(f"sharded/custom/{split}/*")) for split in ("training", "test")
-    )
+    sharded = data / "sharded/custom"
+    training, test = (sum(file.stat().st_size for file in sharded.glob(f"{name}/*")) for name in ("training", "test"))
     assert test / (training + test) == pytest.approx(0.1, abs=0.02)
     trained, fine_tuned, _ = (checkout / "calls").read_text().splitlines()
     assert trained.startswith("custom 16 8 8 0.0075 0.004 ") and " tiny 2.0 " in fine_tuned

@@ -50,11 +50,7 @@ def test_what_only_bash_can_source_says_so(name):
 @pytest.mark.parametrize(
     ("script", "typed", "said"),
     [
-        *(
-            (f"{name}.sh", word, f"'{word}'")
-            for name in ("setup", "test", "first_gpu")
-            for word in ("wrong", "--wrong")
-        ),
+        *((f"{name}.sh", word, f"'{word}'") for name in ("setup", "test", "first_gpu") for word in ("x", "--x")),
         ("first_gpu.sh", "--rehearse --budget_minutes ten", "--budget_minutes=ten: must be a number of minutes"),
         ("first_gpu.sh", "--peer_python", "--peer_python lacks its value"),
         ("run_squad.sh", "", "BERT_VENV=.*/venv: there is no bin/python in it"),
@@ -176,6 +172,10 @@ def set_up(tmp_path, stand_ins, *arguments, **variables):
 
 
 INTEL, APPLE = {"uname": uname("Darwin", "x86_64")}, {"uname": uname("Darwin", "arm64")}
+MAC = {**APPLE, "python": PYTHON}
+# A machine that builds Horovod, as far as its compiler can tell.
+WITH_TENSORFLOW = PYTHON.replace("  *)", "  *tensorflow.__version__*) echo tf ;;\n  *)")
+BUILDER = {"python": WITH_TENSORFLOW, **dict.fromkeys(("g++", "make"), "exit 1")}
 ARM = {"uname": uname("Linux", "aarch64")}
 NVIDIA = {"NVIDIA_PRODUCT_NAME": "TensorFlow"}
 
@@ -195,16 +195,13 @@ NVIDIA = {"NVIDIA_PRODUCT_NAME": "TensorFlow"}
         ({"python3": "echo none >&2; exit 1"}, [], NVIDIA, "TensorFlow without a version, .*24.03-tf2-py3 has 2.15"),
     ],
 )
-def test_the_set_up_names_a_machine_that_it_is_not_for_and_makes_nothing(
-    tmp_path, stand_ins, arguments, variables, said
-):
+def test_a_machine_that_the_set_up_is_not_for_is_named(tmp_path, stand_ins, arguments, variables, said):
     assert re.search(said, refusal(set_up(tmp_path, stand_ins, *arguments, **variables)))
     assert not (tmp_path / "venv").exists()
 
 
 def test_a_mac_is_set_up_for_one_process(tmp_path):
-    stand_ins = {**APPLE, "python": PYTHON}
-    first, again = (set_up(tmp_path, stand_ins, PYTHON="python") for _ in range(2))
+    first, again = (set_up(tmp_path, MAC, PYTHON="python") for _ in range(2))
     assert first.returncode == 0, first.stdout + first.stderr
     assert "continuing without Horovod: this is a Mac" in first.stdout and "num_gpus must be 1." in first.stdout
     assert again.stdout.startswith("[setup] ready: TensorFlow 2.15.1, no Horovod (one process) (checked"), again.stdout
@@ -219,13 +216,12 @@ def test_a_python_is_chosen_by_a_path_with_blanks(tmp_path):
 
 
 def test_a_set_up_killed_while_it_deletes_the_environment_goes_on(tmp_path):
-    stand_ins = {**APPLE, "python": PYTHON}
-    set_up(tmp_path, stand_ins, PYTHON="python")
+    set_up(tmp_path, MAC, PYTHON="python")
     (tmp_path / "venv/bin/activate").unlink()
-    killed = set_up(tmp_path, {**stand_ins, "rm": '/bin/rm "$2/pyvenv.cfg"; kill -9 $PPID'}, PYTHON="python")
+    killed = set_up(tmp_path, {**MAC, "rm": '/bin/rm "$2/pyvenv.cfg"; kill -9 $PPID'}, PYTHON="python")
     assert killed.returncode == -9
     (tmp_path / "bin/rm").unlink()
-    again = set_up(tmp_path, stand_ins, PYTHON="python")
+    again = set_up(tmp_path, MAC, PYTHON="python")
     assert again.returncode == 0 and "it is made again" in again.stdout, again.stderr
 
 
@@ -238,7 +234,7 @@ def test_packages_go_into_the_environment_whatever_is_set_for_other_uses(tmp_pat
 
 def test_another_python_makes_another_environment(tmp_path):
     """One that cannot be had is refused while the environment is there, and the next set-up has forgotten it."""
-    stand_ins = {**APPLE, "python": PYTHON, "newer": PYTHON.replace("  -)", '  -V) echo "Python 3.13.9" ;;\n  -)')}
+    stand_ins = {**MAC, "newer": PYTHON.replace("  -)", '  -V) echo "Python 3.13.9" ;;\n  -)')}
     set_up(tmp_path, stand_ins, PYTHON="python")
     refused = set_up(tmp_path, stand_ins, PYTHON="none", TENSORFLOW="2.17")
     assert "PYTHON=none is not Python 3.9 to 3.12" in refusal(refused)
@@ -273,21 +269,14 @@ def test_packages_for_gpus_are_taken_where_there_is_none(tmp_path):
         assert done.returncode == 1 and f"1 MiB are free at {place}; the set-up needs about {needed}" in done.stderr
 
 
-# With a Horovod that was built for Gloo alone.
-PYTHON_WITH_HOROVOD = PYTHON.replace("exit 1", f'exec {sys.executable} "$@"').replace("no Horovod (one process)", "")
-
-
 def test_horovod_is_built_again_when_nccl_has_come(tmp_path):
     package = tmp_path / "horovod"
     package.mkdir()
     (package / "__init__.py").touch()
     (package / "tensorflow.py").write_text("def nccl_built(): return 0\nmpi_built = nccl_built\n")
-    stand_ins = {
-        "python": PYTHON_WITH_HOROVOD.replace("  *)", "  *tensorflow.__version__*) echo tf ;;\n  *)"),
-        "nvidia-smi": "echo 'GPU 0: a'",
-        "nvcc": "echo 'Cuda compilation tools, release 12.4'",
-        **dict.fromkeys(("g++", "make"), "exit 1"),
-    }
+    python = WITH_TENSORFLOW.replace("exit 1", f'exec {sys.executable} "$@"').replace("no Horovod (one process)", "")
+    of_gpu = {"nvidia-smi": "echo 'GPU 0: a'", "nvcc": "echo 'Cuda compilation tools, release 12.4'"}
+    stand_ins = {**BUILDER, **of_gpu, "python": python}
     variables = {"PYTHON": "python", "PYTHONPATH": str(tmp_path)}
     first = set_up(tmp_path, stand_ins, **variables, HOROVOD_NCCL_HOME="")
     again = set_up(tmp_path, stand_ins, **variables, HOROVOD_NCCL_HOME="/opt/nccl")
@@ -297,20 +286,17 @@ def test_horovod_is_built_again_when_nccl_has_come(tmp_path):
 
 def test_horovod_is_not_built_where_its_compiler_would_not_find_tensorflow(tmp_path):
     """CMake gets the folder of TensorFlow's headers without quotation marks."""
-    python = PYTHON.replace("  *)", "  *tensorflow.__version__*) echo tf ;;\n  *)")
-    folder, stand_ins = tmp_path / "Bob's code", {"python": python, **dict.fromkeys(("g++", "make"), "exit 1")}
+    folder = tmp_path / "Bob's code"
     folder.mkdir()
-    done = set_up(folder, stand_ins, PYTHON="python")
+    done = set_up(folder, BUILDER, PYTHON="python")
     assert done.returncode == 0 and "compiled once" not in done.stdout, done.stdout + done.stderr
     assert "without Horovod: its build does not take the blank in the path" in done.stdout, done.stdout
-    assert "(checked in" in set_up(folder, stand_ins, PYTHON="python").stdout
+    assert "(checked in" in set_up(folder, BUILDER, PYTHON="python").stdout
 
 
 def test_horovod_is_kept_beside_the_environment_where_the_home_cannot_be_written(tmp_path):
-    python = PYTHON.replace("  *)", "  *tensorflow.__version__*) echo tf ;;\n  *)")
-    stand_ins = {"python": python, **dict.fromkeys(("g++", "make"), "exit 1")}
     (tmp_path / "home").touch()
-    set_up(tmp_path, stand_ins, PYTHON="python", XDG_CACHE_HOME=str(tmp_path / "home"))
+    set_up(tmp_path, BUILDER, PYTHON="python", XDG_CACHE_HOME=str(tmp_path / "home"))
     assert f"build_horovod {tmp_path}/venv-setup/wheels/horovod-" in (tmp_path / "venv-setup/setup.log").read_text()
 
 

@@ -105,10 +105,7 @@ def cut(path):
 
 @pytest.mark.parametrize(
     "damage,num_kept,said",
-    [
-        (cut, (100, 298), "cut off or damaged at byte"),
-        (lambda path: preparation.flip(path, -8), (300, 300), "CRC check failed"),
-    ],
+    [(cut, (100, 298), "cut off or damaged"), (lambda path: preparation.flip(path, -8), (300, 300), "CRC check")],
 )
 def test_damaged_package_keeps_the_articles_before_and_is_named(tmp_path, damage, num_kept, said):
     path = package(tmp_path / "a.tar.gz", {f"PMC{n}.xml": article(f"{n} {n**40}") for n in range(300)})

@@ -1,7 +1,5 @@
 """The recipe for a budget of hours: what follows from the rate that is measured, with a stand-in for the program."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -83,10 +81,8 @@ def test_the_rate_is_measured_once_and_everything_follows_from_it(started, capsy
         assert flags["num_train_steps"] == str(budget.MEASURED_UPDATES) and "eval_files" not in flags
     phases, sequences = [phase_1, phase_2], 3000 * 3600 * 10 * budget.UPDATES_SHARE
     names = ("max_seq_length", "max_predictions_per_seq", "train_batch_size", "num_accumulation_steps")
-    assert [[int(flags[name]) for name in names] for flags in started] == [
-        *([32, 10, 32, 4], [128, 39, 8, 4]),
-        *([32, 10, 32, 256], [128, 39, 8, 512]),
-    ]
+    expected = [[32, 10, 32, 4], [128, 39, 8, 4], [32, 10, 32, 256], [128, 39, 8, 512]]
+    assert [[int(flags[name]) for name in names] for flags in started] == expected
     for number, (flags, batch) in enumerate(zip(phases, (8192, 4096))):
         updates, warmup = int(flags["num_train_steps"]), int(flags["warmup_steps"])
         assert updates == int([1 / 3, 2 / 3][number] * sequences / batch)
@@ -137,12 +133,10 @@ def test_short_texts_are_packed_into_several_micro_batches(started, tmp_path, to
     assert {flags.get("packing") for flags in started} == {"true" if packs else None}
 
 
-@pytest.mark.parametrize(
-    "capability, precision, size", [("9.0", "bf16", 1024), ("7.0", "fp16", 1024), (None, "fp32", 8)]
-)
-def test_precision_and_micro_batch_follow_from_the_device(started, monkeypatch, tmp_path, capability, precision, size):
-    if capability:
-        _add_gpu(monkeypatch, tmp_path, capability)
+@pytest.mark.parametrize("gpu, precision, size", [("9.0", "bf16", 1024), ("7.0", "fp16", 1024), (None, "fp32", 8)])
+def test_precision_and_micro_batch_follow_from_the_device(started, monkeypatch, tmp_path, gpu, precision, size):
+    if gpu:
+        _add_gpu(monkeypatch, tmp_path, gpu)
     budget_of("24 mini")
     assert started[0]["precision"] == precision and int(started[1]["train_batch_size"]) == size
 
@@ -190,10 +184,8 @@ def test_a_measurement_that_was_stopped_begins_anew(started, monkeypatch):
     with FileLock(started.folder / "measurement/.lock"):  # by ranks that outlive a killed launcher, and still save
         refused(r"run/measurement is in use by process \d+", budget_of, "1 mini")
     assert budget_of("1 mini") == 0 and not checkpoint.exists()
-    assert [Path(flags["model_dir"]).name for flags in started[2:]] == [
-        *(part.measurement for part in budget.PARTS),
-        *(part.name for part in budget.PARTS),
-    ]
+    names = [part.measurement for part in budget.PARTS] + [part.name for part in budget.PARTS]
+    assert [Path(flags["model_dir"]).name for flags in started[2:]] == names
 
 
 def test_the_hours_of_a_start_are_those_of_measurement_and_training(started, monkeypatch):
