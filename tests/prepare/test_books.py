@@ -48,12 +48,7 @@ def line_of(path, *encoding):
 
 @pytest.mark.parametrize(
     "encoding,stated,end",
-    [
-        ("utf-8", "UTF-8", "\n"),
-        ("utf-8-sig", "ASCII", "\r\n"),
-        ("latin-1", "ISO-8859-1", "\r\n"),
-        ("utf-16", "none", "\n"),
-    ],
+    [("utf-8", "UTF-8", "\n"), ("utf-8-sig", "ASCII", "\r\n"), ("latin-1", "ISO-8859-1", "\r\n"), ("utf-16", "", "\n")],
 )
 def test_book_is_one_line_without_the_distributor(tmp_path, encoding, stated, end):
     path = write(tmp_path / "a.txt", BOOK.format(encoding=stated).replace("\n", end).encode(encoding))

@@ -45,9 +45,7 @@ def faults_of(lines: list[str]) -> list[str]:
     """What macOS does not have; an array that may be empty counts where it is used unguarded: under `set -u`
     "${a[@]}" is then an error before bash 4.4."""
     text = "\n".join(lines)
-    faults = [
-        f"{line}: use {instead}" for line in lines for instead, (rule, _) in REFUSED.items() if re.search(rule, line)
-    ]
+    faults = [f"{line}: use {use}" for line in lines for use, (rule, _) in REFUSED.items() if re.search(rule, line)]
     commands = re.findall(rf"(?:^|[|&;(!]) *({OF_LINUX}) ?(?=[^ =]|$)", text, re.MULTILINE)
     faults += [f"{name} is used without a look for it" for name in commands if f"command -v {name}" not in text]
     may_be_empty = set(re.findall(r'\b(\w+)=\((?:\)|"\$@"\))', text)) | set(re.findall(r"\bread -\w*a (\w+)", text))

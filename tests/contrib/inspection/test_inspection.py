@@ -15,9 +15,7 @@ from tests.preparation import documents, run, shard
 from tests.pretraining_data import vocabulary_ids, write_records
 from tests.refusals import refused
 
-SHARDS = ("--n_training_shards", 3, "--n_test_shards", 2)
 WORDS = " ".join(documents(3)).replace(".", "").split()
-RECORDS = ("--max_seq_length", 64, "--max_predictions_per_seq", 10, "--dupe_factor", 2)
 
 
 def inspect(capsys, working_dir, *arguments):
@@ -28,21 +26,13 @@ def inspect(capsys, working_dir, *arguments):
     return output, re.findall("^looks wrong: (.*)$", output, re.MULTILINE)
 
 
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("prepared")
-    shard(folder, documents(60), *SHARDS)
-    run(folder, "create_vocab", "--vocab_size", 2500)
-    run(folder, "create_tfrecord_files", *RECORDS)
-    return folder
-
-
 def test_instances_shares_and_settings_are_shown(prepared, capsys):
     output, wrong = inspect(capsys, prepared)
     assert wrong == [] and "nothing looks wrong" in output
+    output = output.partition("create_tfrecord_files below")[2]
     manifest = json.loads(next(prepared.glob("tfrecord/*/custom/manifest.json")).read_text())
     assert f"vocabulary of {manifest['vocab']['size']:,} pieces" in output
-    assert "max_seq_length 64, dupe_factor 2" in output
+    assert "max_seq_length 32, dupe_factor 2" in output
     assert f"Of {manifest['counts']['num_instances_training']:,} training instances" in output
     random_next = float(re.search(r"([\d.]+)% random next", output)[1]) / 100
     padding = float(re.search(r"([\d.]+)% padding", output)[1]) / 100
@@ -57,14 +47,14 @@ def test_instances_shares_and_settings_are_shown(prepared, capsys):
 
 
 def test_every_mask_shown_has_its_answer(prepared, capsys):
-    output, _ = inspect(capsys, prepared)
-    found = re.findall(r"of 64 tokens; .*\n  A  (.*)\n  B  (.*)\n +to predict \(and what .*?\): (.*)\n", output)
+    output = inspect(capsys, prepared)[0].partition("create_tfrecord_files below")[2]
+    found = re.findall(r"of 32 tokens; .*\n  A  (.*)\n  B  (.*)\n +to predict \(and what .*?\): (.*)\n", output)
     assert len(found) == 3
     words = {word for text in documents(60) for word in text.lower().replace(".", "").split(" ")}
     for *passages, answers in found:
-        shown = " ".join(passages).split(" ")
+        shown = " ".join(passages)
         assert shown.count("[MASK]") == len(re.findall(r"\d+ \S+ \(\[MASK\]\)", answers)) > 0
-        assert len(words & set(shown)) > len(set(shown)) / 2
+        assert len(words & set(shown.split(" "))) > len(set(shown.split(" "))) / 2
 
 
 def test_repeated_documents_and_train_test_leaks_are_found(tmp_path, capsys):
@@ -102,18 +92,19 @@ def test_a_corpus_of_headings_is_named(prepared, tmp_path, capsys):
     assert any(re.match("sentences have 20 char.*, 100.0% without a stop: these are headings", what) for what in wrong)
 
 
-def test_a_broken_manifest_of_records_or_vocabulary_is_a_fault(prepared, tmp_path, capsys):
-    shutil.copytree(prepared, tmp_path / "work")
-    (manifest,) = (tmp_path / "work").glob("tfrecord/*/custom/manifest.json")
+def test_a_broken_manifest_of_records_or_vocabulary_is_a_fault(work, capsys):
+    (manifest,) = work.glob("tfrecord/*/custom/manifest.json")
+    whole = manifest.read_text()
     manifest.write_text("{}")
-    output, wrong = inspect(capsys, tmp_path / "work")
+    output, wrong = inspect(capsys, work)
     assert len(wrong) == 1 and str(manifest) in wrong[0] and "nothing looks wrong" not in output
-    shutil.copy(next(prepared.glob("tfrecord/*/custom/manifest.json")), manifest)
+    manifest.write_text(whole)
     manifest.with_name("vocab.txt").write_text("[PAD]\n")
-    refused("--action verify --dataset custom --repair", run, tmp_path / "work", "inspect")
+    refused("--action verify --dataset custom --repair", run, work, "inspect")
     manifest.write_text("{}")
-    shutil.rmtree(tmp_path / "work/sharded")
-    refused(re.escape(str(manifest)), run, tmp_path / "work", "inspect")
+    for name in ("sharded", "tokens"):
+        shutil.rmtree(work / name)
+    refused(re.escape(str(manifest)), run, work, "inspect")
 
 
 IDS = vocabulary_ids([*SPECIAL_TOKENS, "a"])
