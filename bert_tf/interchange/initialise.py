@@ -30,8 +30,12 @@ _NO_MODEL = (
     f"serve as one) and {hugging_face.SAFETENSORS}, {hugging_face.SHARDS} with the files that it names, or "
     f"{hugging_face.TORCH}; unpack an archive"
 )
-# Weight files of transformers that are not read here.
-_UNSUPPORTED_FILES = (f"{hugging_face.TORCH}.index.json", "tf_model.h5", "flax_model.msgpack")
+# Weight files of transformers that are not read here, with the argument of from_pretrained that reads them.
+_UNSUPPORTED_FILES = {
+    f"{hugging_face.TORCH}.index.json": "",
+    "tf_model.h5": ", from_tf=True",
+    "flax_model.msgpack": ", from_flax=True",
+}
 # Where models may lie below a folder: in it, or in the cache of a model of Hugging Face's hub.
 _BELOW = (f"*/*{_INDEX}", f"*/{hugging_face.CONFIG}", f"snapshots/*/{hugging_face.CONFIG}")
 _HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?")
@@ -93,9 +97,10 @@ def _last_three(paths: Iterable[Path]) -> str:
 def _no_model(path: Path) -> str:
     """A message for a path with nothing that can be read: what is there instead, and what to name."""
     if unsupported := [name for name in _UNSUPPORTED_FILES if (path / name).is_file()]:
+        load = f"its class's from_pretrained({str(path)!r}{_UNSUPPORTED_FILES[unsupported[0]]})"
         return (
-            f"{unsupported[0]} is not read here; load the model with from_pretrained of transformers, save it as "
-            f"{hugging_face.SAFETENSORS} with save_pretrained(FOLDER), and name that folder"
+            f"{unsupported[0]} is not read here; have transformers save the model as {hugging_face.SAFETENSORS} "
+            f"({load}.save_pretrained(FOLDER)), and name that folder"
         )
     files = [path] if path.is_file() else [file for pattern in _BELOW for file in path.glob(pattern)]
     if models := {file.parent for file in files if file.suffix == _INDEX or hugging_face.is_folder(file.parent)}:

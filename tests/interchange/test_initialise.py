@@ -230,9 +230,10 @@ def test_what_is_no_model_is_named(google, tmp_path):
 
 def test_what_is_at_a_path_where_nothing_is_read_is_named(google, tmp_path, monkeypatch):
     shutil.copy(HUGGING_FACE / "config.json", tmp_path)
-    for name in ("pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack"):
+    for name, argument in (("pytorch_model.bin.index.json", ""), ("tf_model.h5", "tf"), ("flax_model.msgpack", "flax")):
         (tmp_path / name).touch()
-        refused(f"{tmp_path}: {name} is not read here; .* save it as model.safetensors", find_weights, tmp_path)
+        load = f"from_pretrained.'{tmp_path}'" + (f", from_{argument}=True" if argument else "")
+        refused(f"{tmp_path}: {name} is not read here; .* model.safetensors .*{load}", find_weights, tmp_path)
         (tmp_path / name).unlink()
     unpacked = shutil.copytree(google, tmp_path / "zip/uncased")
     names = ("models--x--bert/snapshots/abc", "trainer/checkpoint-500", "trainer/checkpoint-1000")

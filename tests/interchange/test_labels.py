@@ -111,7 +111,7 @@ NUMBER, ONE_LABEL, SEVERAL = "regression", "single_label_classification", "multi
     [
         (["LABEL_0"], NUMBER, custom_task("text", None, False), r"\(numbers\), not for custom \(labels\); .*pass --re"),
         (NLI, ONE_LABEL, custom_task("text", None, True), r"not for custom \(numbers\); .*, or omit --regression$"),
-        (NLI, SEVERAL, custom_task("text", None, False), r"\(multi_label_classification: .*; name a .* that task$"),
+        (NLI, SEVERAL, custom_task("text", None, False), r"\(multi_label_classification: .*; no task here is of that"),
         (NLI, ONE_LABEL, "STS-B", r"not for STS-B \(numbers\); name a checkpoint of that task$"),
         (NLI, ONE_LABEL, "RTE", r"not for RTE \(.*; .*, or, if the labels mean .*, rename them in .*/config.json$"),
     ],

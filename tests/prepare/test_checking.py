@@ -104,7 +104,7 @@ def test_what_only_a_person_can_repair_is_named(work, capsys):
     stray = records_folder(work) / "training/custom_training_9.tfrecord"
     stray.write_bytes(b"")
     for options in ([], ["--repair"]):
-        refused("manifest.json, of 3 in all; .*repair the rest by hand", run, work, "verify", *options)
+        refused("manifest.json, of 3 in all; .*repair it by hand", run, work, "verify", *options)
         output = capsys.readouterr().out
         assert "manifest.json: says num_documents_training 7, its files add up to 54" in output
         assert f"says num_tokens {made['counts']['num_tokens']:,}, its files add up to" in output
@@ -119,7 +119,7 @@ def test_what_has_no_whole_input_is_not_made_of_something_else(work, capsys):
     formatted.write_bytes(formatted.read_bytes().replace(b"a", b"e"))
     (work / "source.txt").unlink()
     before = formatted.read_bytes(), manifest.read_bytes()
-    refused("of 2 in all; .*repair the rest by hand", run, work, "verify", "--repair")
+    refused("of 2 in all; .*repair it by hand", run, work, "verify", "--repair")
     output = capsys.readouterr().out
     assert re.search("cannot be made again: .*source.txt does not exist", output)
     assert "custom_training_2.txt now has other bytes than the first time" in output
@@ -191,7 +191,7 @@ def test_of_what_cannot_be_made_again_the_damaged_file_stays(prepared, work, mon
 
     with monkeypatch.context() as patched:
         patched.setattr(sharding, "_write_shard", fail_at_2)
-        refused("repair the rest by hand", run, work, "verify", "--repair")
+        refused("repair it by hand", run, work, "verify", "--repair")
     assert paths[0].read_bytes() == (prepared / paths[0].relative_to(work)).read_bytes()
     assert paths[1].read_bytes() == damaged and not list(folder.glob(".*"))
     run(work, "verify", "--repair")

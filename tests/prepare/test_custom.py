@@ -185,7 +185,7 @@ DATA = {
     "JSON: give --input_format=jsonl": "".join(json.dumps({"text": f"It is {n}."}) + "\n" for n in range(3)),
     "JSON: ": json.dumps([{"text": "It is one.", "n": [1, None]}] * 2, indent=1),
     "text with tags": "<html>\n<p>It is one.</p>\nIt is two.\n</html>",
-    "table of 2 columns with tabs .*: cut -fNUMBER a.txt > OUT": "".join(f"{n}\tIt is, so, {n}.\n" for n in range(9)),
+    "table of 2 columns with tabs .*: cut -f2 a.txt > OUT": "".join(f"{n}\tIt is, so, {n}.\n" for n in range(9)),
     "table of 3 columns with commas": 'id,text,label\n1,"One, two.\nIt is.",a\n2,It is.,b\n',
     "web archive": "WARC/1.0\r\nWARC-Type: conversion\r\nContent-Length: 22\r\n\r\nIt is a page, it says.\r\n",
     "table of 2 columns with semicolons": "text;label\nIt is one.;1\nIt is two.;2\n",

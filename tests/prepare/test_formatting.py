@@ -11,6 +11,7 @@ from bert_tf.prepare.corpora import documents, formatting
 from bert_tf.prepare.running import workers
 from tests.preparation import run, write
 from tests.prepare.test_wiki import dump, multistream, page
+from tests.refusals import refused
 
 NAMES = (".txt", ".manifest.json")
 
@@ -78,3 +79,9 @@ def test_kills_after_all_was_written_leave_the_same_text(tmp_path, monkeypatch, 
             with pytest.raises(workers.WorkersError):
                 formatted(folder, *arguments)
     assert formatted(folder, *arguments) == whole
+
+
+def test_input_without_a_sentence_leaves_nothing(tmp_path):
+    write(tmp_path / "download/wikicorpus_en/wikicorpus_en.xml", dump(page("A", "no sentence")))
+    refused("no document is left", formatted, tmp_path)
+    assert not list(tmp_path.glob("formatted*/*.txt*"))

@@ -222,7 +222,6 @@ def run_verify(options: PreparationOptions, layout: Layout) -> None:
         )
     broken = [fault for prepared in begun for fault in _verify_and_repair(prepared, options, layout)]
     if broken:
-        raise UserError(
-            f"broken: {broken[0].path}, of {len({fault.path for fault in broken}):,} in all; --repair makes again what "
-            "can be made; repair the rest by hand, as said above"
-        )
+        by_hand = options.repair or all(fault.needs_user for fault in broken)
+        remedy = "repair it by hand, as said above" if by_hand else "--repair makes again what can be made"
+        raise UserError(f"broken: {broken[0].path}, of {len({fault.path for fault in broken}):,} in all; {remedy}")

@@ -33,19 +33,21 @@ def describe_non_prose(lines: Sequence[str], name: str) -> str:
     if lines[0].startswith("WARC/"):
         return "a web archive, with a head before each text: write the texts to a .jsonl file (warcio reads them)"
     for delimiter, delimiter_name in _DELIMITERS.items():
-        if num_columns := _count_columns(lines, delimiter):
-            command = f": cut -fNUMBER {shlex.quote(name)} > OUT" if delimiter == "\t" else ""
-            kind = f"a table of {num_columns} columns with {delimiter_name} between them"
-            return f"{kind}: write the column with the text to a file{command}"
+        if columns := _columns(lines, delimiter):
+            longest = max(range(len(columns)), key=lambda column: sum(map(len, columns[column]))) + 1
+            example = f", for example: cut -f{longest} {shlex.quote(name)} > OUT" if delimiter == "\t" else ""
+            kind = f"a table of {len(columns)} columns with {delimiter_name} between them"
+            return f"{kind}: write the column with the text to a file{example}"
     return ""
 
 
-def _count_columns(lines: Sequence[str], delimiter: str) -> int:
-    """The columns of a table; 0 if the delimiters are punctuation, with a space or the line's end after them."""
+def _columns(lines: Sequence[str], delimiter: str) -> list[tuple[str, ...]]:
+    """The columns of a table; empty if the delimiters are punctuation, with a space or the line's end after them."""
     csv.field_size_limit(sys.maxsize)
     rows = list(csv.reader((f"{line}\n" for line in lines), delimiter=delimiter))
     rows = rows[:-1] if len(rows) > _MIN_RECORDS else rows  # the last may continue after `lines`
     if len(rows) < _MIN_RECORDS or len(rows[0]) < 2 or len({*map(len, rows)}) > 1:
-        return 0
-    is_punctuation = not any(row[-1] for row in rows) or any(field.startswith(" ") for row in rows for field in row[1:])
-    return 0 if is_punctuation else len(rows[0])
+        return []
+    columns = list(zip(*rows))
+    is_punctuation = not any(columns[-1]) or any(field.startswith(" ") for column in columns[1:] for field in column)
+    return [] if is_punctuation else columns

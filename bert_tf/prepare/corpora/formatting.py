@@ -156,6 +156,13 @@ class Writer:
         entry = FileEntry(self.output.name, self.checkpoint["bytes"], sha256, details)
         return dict(self.counts), {"documents": [entry]}
 
+    def discard(self) -> None:
+        """After a failure: removes the output if there is no checkpoint to resume from."""
+        if not self.checkpoint["bytes"]:
+            with contextlib.suppress(OSError):
+                self._partial.unlink(missing_ok=True)
+                self.stage.remove_journal()
+
 
 def format_corpus(writer: Writer, corpus: Corpus, workers: TaskPool) -> StageResult:
     """Writes a corpus with `writer`; returns the counts and the entry of the text.
@@ -170,14 +177,18 @@ def format_corpus(writer: Writer, corpus: Corpus, workers: TaskPool) -> StageRes
             f"{output} exists, but was not made by this stage (no manifest beside it): continue with "
             "--action=sharding to use it as it is, or delete it to make it again"
         )
-    with writer.open():
-        _write_all(writer, corpus, workers)
-        if not writer.counts["num_documents"]:
-            raise UserError(
-                f"no document is left of the input ({counts_in_words(writer.counts)}): are these the right files "
-                "(of articles with licences, the right --license_groups), and not empty?"
-            )
-        return writer.finish()
+    try:
+        with writer.open():
+            _write_all(writer, corpus, workers)
+            if not writer.counts["num_documents"]:
+                raise UserError(
+                    f"no document is left of the input ({counts_in_words(writer.counts)}): are these the right files "
+                    "(of articles with licences, the right --license_groups), and not empty?"
+                )
+            return writer.finish()
+    except (UserError, OSError):
+        writer.discard()
+        raise
 
 
 def clean_batch(

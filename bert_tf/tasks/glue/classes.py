@@ -86,6 +86,8 @@ def _warn_of_other_task(task: TextTask, trained: TrainedTask | None) -> str:
 
 def _remedy(task: TextTask, trained: TrainedTask) -> str:
     """What to do if the weights were trained for something else than the task."""
+    if trained.problem not in (REGRESSION, CLASSES):
+        return "no task here is of that kind; name a checkpoint that gives each text one label, or a number"
     remedy = "name a checkpoint of that task"
     if task.is_custom and trained.problem == (CLASSES if task.is_regression else REGRESSION):
         return f"{remedy}, or {'omit' if task.is_regression else 'pass'} --regression"

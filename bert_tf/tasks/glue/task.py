@@ -61,6 +61,8 @@ class GlueTask(FinetuningTask):
             max_bad_records=self.max_bad_records,
             quoting=self.quoting,
         )
+        if use.startswith(EVAL):
+            targets(examples, self.task)  # refuses wrong labels before the rows to train on are made
         return examples, notes_on_file(paths[0], *examples.notes)
 
     def fit(self) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.fields import UnreadFields
-from bert_tf.base.files import check_file, read_text
+from bert_tf.base.files import check_file, decoded_lines
 from bert_tf.interchange.heads import SPANS
 from bert_tf.settings.declaration import pick_settings, settings_of
 from bert_tf.settings.training import FinetuningConfig
@@ -51,7 +51,7 @@ class SquadTask(FinetuningTask):
             raise UserError("--mode=eval and --eval_steps score, --noeval does not; leave it out")
         if options.mode == "interactive" and context_file:
             check_file(Path(context_file), "name a text file with --context_file")
-            context = read_text(Path(context_file), context_file)
+            context = "".join(line for _, line in decoded_lines(Path(context_file)))
             _check_text(context, f"--context_file={context_file}")
         features, decoding = pick_settings(FeatureSettings, options), pick_settings(DecodeSettings, options)
         return cls(files, features, decoding, wants_scores=options.eval, context=context)
