@@ -28,6 +28,7 @@ from tests.entity_data import columns
 from tests.entity_data import write_model as write_entity_model
 from tests.fuzz_program import answers
 from tests.glue_data import write_cola, write_lines, write_model
+from tests.preparation import write
 from tests.pretraining_data import write_dataset
 from tests.squad_data import write_squad
 
@@ -129,7 +130,7 @@ def right(tmp_path_factory):
     write_entity_model(folders["ner"])
     (folders["ner"] / "train.tsv").write_text(columns())
     choice_data.write_model(folders["swag"])
-    choice_data.write(folders["swag"] / "train.csv", choice_data.swag(choice_data.make_questions(1, 8)))
+    write(folders["swag"] / "train.csv", choice_data.swag(choice_data.make_questions(1, 8)))
     flags = {}
     for name, folder in folders.items():
         files = ["bert_config_file", *(["vocab_file"] if name != "pretraining" else [])]
