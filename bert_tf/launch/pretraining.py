@@ -19,7 +19,7 @@ from bert_tf.launch.arguments import Positionals, Values, arguments
 from bert_tf.launch.call import Call, Run, check_model, config_file, find_checkpoint
 from bert_tf.launch.environment import LaunchEnvironment, as_argument, short_path, show
 from bert_tf.launch.prepared_data import PreparedData, choose_data
-from bert_tf.run.events import CONVERGED, DONE, read_events
+from bert_tf.run.events import CONVERGED, DONE, last_event
 from bert_tf.run.run_folder import (
     CONFIG,
     REPORT,
@@ -175,8 +175,8 @@ class Pretraining(Call):
 
     def end_reason(self, phase: Phase) -> str | None:
         """The recorded reason why the phase's run has ended; None if it has not ended, or was started again."""
-        events = read_events(self.run_folder(phase))
-        return events[-1]["reason"] if events and events[-1]["event"] == "end" else None
+        event = last_event(self.run_folder(phase)) or {}
+        return event["reason"] if event.get("event") == "end" else None
 
     def describe(self) -> list[str]:
         start = self._start_of(self.chosen_phases[0])

@@ -16,6 +16,8 @@ Event = dict[str, Any]  # with at least `event`, `update` and `time_unix`
 METRICS = "metrics.jsonl"
 # The reasons in the "end" event of a finished run: it has reached its last update, or its score got no better.
 DONE, CONVERGED = "done", "early_stopping"
+# `last_event` looks for the newest line in this many bytes at the end of the file.
+_TAIL_BYTES = 1 << 20
 _END_OF_TIME = 1 << 36  # a time after the year 4000, in seconds since 1970, is none
 _NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 
@@ -48,6 +50,17 @@ def read_events(run_folder: str | Path) -> list[Event]:
         return []
     with naming_unreadable(path), path.open(encoding="utf-8", errors="replace") as file:
         return [event for event in map(_event, file) if event]
+
+
+def last_event(run_folder: str | Path) -> Event | None:
+    """The newest event of a run, without reading the whole file; None if there is none. Raises as `read_events`."""
+    path = Path(run_folder) / METRICS
+    if not path.is_file():
+        return None
+    with naming_unreadable(path), path.open("rb") as file:
+        file.seek(max(file.seek(0, os.SEEK_END) - _TAIL_BYTES, 0))
+        lines = file.read().decode(errors="replace").splitlines()
+    return next(filter(None, map(_event, reversed(lines))), None)
 
 
 def is_number(value: Any) -> bool:
