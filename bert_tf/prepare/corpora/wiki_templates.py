@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import calendar
 import functools
-import json
 import re
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Callable, NamedTuple, Optional
 
 
@@ -93,27 +91,50 @@ def _numbered(arguments: Arguments) -> list[str]:
     return values
 
 
-# Codes of units and names of templates ("lang-": lang-fr and all like it), and what a reader sees of them. Of the texts
-# of a template, the first whose fields are all given counts, else it shows nothing. The powers of ten are there because
-# without them the number before them would be wrong. The apostrophes of possessives are escaped, because next to the
-# marks of italics ('') they would be read as part of these.
-_TABLES = json.loads(Path(__file__).with_name("wiki_templates.json").read_text(encoding="utf-8"))
-# Of plain units, the code is what is shown.
-_UNITS = {unit: unit for line in _TABLES["plain_units"] for unit in line.split()}
-_UNITS.update({code: unit for unit, codes in _TABLES["units"].items() for code in codes.split()})
-_UNITS.update(
-    {
-        f"{power}{code}": f"{word} {unit}"
-        for power, word in _TABLES["powers"].items()
-        for code, unit in [*_UNITS.items()]
-    }
-)
-_RANGE_WORDS = _TABLES["between_numbers"]
+def _by_code(table: str) -> dict[str, str]:
+    """A table "code code: text; code: text" as a dictionary of the text for each code."""
+    rows = (row.partition(":") for row in table.split(";"))
+    return {code: text.strip() for codes, _, text in rows for code in codes.split()}
+
+
+_RANGE_WORDS = {
+    **dict.fromkeys(("-", "–"), "–"),
+    **{word: f" {word} " for word in ("to", "and", "by", "or", "±")},
+    "to(-)": " to ",
+    "and(-)": " and ",
+    "x": " by ",
+    "+/-": " ± ",
+}
+# Units that are shown as they are written.
+_PLAIN_UNITS = """
+    nm mm cm dm m km in ft yd mi nmi AU ly pc mm2 cm2 m2 km2 ha mm3 cm3 m3 km3 L ml mL cl hl mg g kg t oz lb st °C °F K
+    km/h km/s m/s mph kn ft/s W kW MW GW hp bhp PS J kJ MJ kWh MWh N kN Nm Pa kPa MPa hPa bar atm psi V A Hz kHz MHz GHz
+    min h
+"""
+_UNITS = {
+    **{unit: unit for unit in _PLAIN_UNITS.split()},
+    **_by_code("""
+    sqmi mi2: sq mi; sqft ft2: sq ft; cuft ft3: cu ft; cuin: cu in; sqkm: km2; C C-change: °C; F F-change: °F;
+    acre acres: acres; USgal impgal: gallons; MUSgal: million gallons; Tcuft: trillion cu ft; kph: km/h; carat: carats;
+    MT: metric tons; LT: long tons; ST: short tons; PD/sqmi: people per square mile; /sqmi: per square mile;
+    PD/km2: people per square kilometre; /km2: per square kilometre; oilbbl: barrels; oilbbl/d: barrels per day;
+    koilbbl: thousand barrels; koilbbl/d: thousand barrels per day; Moilbbl: million barrels;
+    Moilbbl/d: million barrels per day; Goilbbl: billion barrels
+    """),
+}
+_POWERS = {"3": "thousand", "6": "million", "9": "billion", "12": "trillion"}
+_POWER = re.compile(r"e(3|6|9|12)(?=\D)")
 # The second unit of a measure such as 6 ft 2 in, by the first one.
-_SMALLER_UNIT = _TABLES["smaller_units"]
+_SMALLER_UNIT = {"mi": "yd", "yd": "ft", "ft": "in", "st": "lb", "lb": "oz", "h": "min"}
 _NUMBER = re.compile(r"[-−–+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)")
 # The "disp" options that show both the number and the unit given.
 _DISPLAYS = frozenset(("", "b", "br", "comma", "flip", "or", "s", "semicolon", "slash", "sqbr"))
+
+
+def _unit(code: str) -> str | None:
+    power = _POWER.match(code)
+    unit = _UNITS.get(code[power.end() :] if power else code)
+    return f"{_POWERS[power[1]]} {unit}" if power and unit else unit
 
 
 def _convert(arguments: Arguments) -> str | None:
@@ -128,9 +149,10 @@ def _convert(arguments: Arguments) -> str | None:
         text += values[index]
         index += 1
         if values[index] not in _RANGE_WORDS:
-            if values[index] not in _UNITS:
+            unit = _unit(values[index])
+            if unit is None:
                 return None
-            text += f" {_UNITS[values[index]]}"
+            text += f" {unit}"
             index += 1
         if values[index] in _RANGE_WORDS:
             text += _RANGE_WORDS[values[index]]
@@ -174,7 +196,40 @@ def _list(arguments: Arguments) -> str:
     return "".join(f"\n* {item}" for item in _numbered(arguments)) + "\n"
 
 
-# A field {a|b} of a text is the first of these arguments that is given.
+# What readers see: the first text whose fields are all given, else nothing. A field {a|b} is the first of these
+# arguments that is given.
+_TEXTS = {
+    "nowrap, nobr, nobreak, small, smaller, big, large, abbr, em, strong, sic, num, sup, sub, var, mvar, math, "
+    "linktext, nihongo2, sc, smallcaps, vanchor, visible anchor, keypress, key, noitalic, nobold, start date": ["{1}"],
+    "quote, blockquote, bquote, cquote, quotation": ["{text|quote|1}"],
+    "lang-": ["{text|1}"],  # of any language: lang-fr
+    "lang, langx, rtl-lang, script, native name": ["{text|2}"],
+    "ill, interlanguage link": ["{lt|1}"],
+    "nihongo": ["{1|3|2}"],
+    "transl, transliteration": ["{3|2}"],
+    "angbr": ["⟨{1}⟩", "⟨⟩"],
+    "circa, c.": ["c. {1} – c. {2}", "c. {1}", "c. "],
+    "frac, fraction, sfrac": ["{1} {2}/{3}", "{1}/{2}", "1/{1}"],
+    # A power of ten, or an exponent: without it the number before it would be wrong.
+    "e, x10^": [" ×10^{1}"],
+    "10^": ["10^{1}"],
+    "esp": ["^{1}"],
+    "us$, usd": ["US${1}"],
+    "£, gbp, pound sterling": ["£{1}"],
+    "€, eur, euro": ["€{1}"],
+    "¥, jpy, yen": ["¥{1}"],
+    "₹, inr, indian rupee": ["₹{1}"],
+    "ndash, en dash, spaced ndash, spnd, snd, –": [" – "],
+    "mdash, mdashb, em dash, spaced mdash, —": [" — "],
+    "', `, okina, hamza, ayin": ["'"],
+    "nbsp, space, spaces": [" "],
+    "!, pipe": ["|"],
+    "=": ["="],
+    # Escaped, because next to italics marks ('') an apostrophe would be read as part of them.
+    "'s": ["&#39;s"],
+    "' \"": ['&#39;"'],
+    "\" '": ['"&#39;'],
+}
 _FIELD = re.compile(r"\{([^{}]+)\}")
 
 
@@ -188,7 +243,7 @@ def _fill_in(arguments: Arguments, texts: Iterable[str]) -> str | None:
 
 
 _RENDERERS: dict[str, Render] = {
-    **{name: functools.partial(_fill_in, texts=texts) for names, texts in _TABLES["texts"] for name in names},
+    **{name: functools.partial(_fill_in, texts=texts) for names, texts in _TEXTS.items() for name in names.split(", ")},
     **dict.fromkeys(("convert", "cvt"), _convert),
     **dict.fromkeys(("chem", "chem2"), lambda arguments: "".join(_numbered(arguments))),
     **dict.fromkeys(("ordered list", "bulleted list", "unbulleted list"), _list),
