@@ -71,10 +71,10 @@ class RecordSet(InstanceSet):
         if not schemas:
             raise UserError(f"the {len(self.files)} shard(s) of --{argument} hold no record; prepare the data again")
         self.schema, *others = schemas
-        for other in others:
+        if others:
             raise UserError(
-                f"--{argument}: {schemas[other]} holds {other}, but {schemas[self.schema]} holds {self.schema}; "
-                "use records that were made with the same settings"
+                f"--{argument}: {schemas[others[0]]} holds {others[0]}, but {schemas[self.schema]} holds {self.schema}"
+                "; use records that were made with the same settings"
             )
 
     @functools.cached_property

@@ -120,7 +120,7 @@ def _collect(
         indices.append(str(next((fields[n] for n in index_positions if fields[n] is not None), len(lines))))
         lines.append(line)
         num_multi_line += len(raw_lines) > 1
-    texts, labels = tuple(values[:num_texts]), values[num_texts:]  # one list of labels, or none
+    texts, labels = tuple(values[:num_texts]), values[num_texts] if len(columns) > num_texts else None
     counts = {
         f"labelled {task.no_label!r}, left out": num_unlabelled,
         "with line breaks between quotation marks, kept": num_multi_line,
@@ -129,9 +129,9 @@ def _collect(
     notes = [*(f"{count:,} record(s) {state}" for state, count in counts.items() if count), bad.describe()]
     if not lines:
         raise UserError("; ".join([f"{path} holds no record that can be used", *filter(None, notes)]))
-    commonest = [f"{label}: {count:,}" for label, count in collections.Counter(*labels).most_common(9)]
+    commonest = [f"{label}: {count:,}" for label, count in collections.Counter(labels).most_common(9)]
     size = f"{len(lines):,} rows" + (f" ({names_in_words(commonest, 8)})" if labels else "")
-    return Examples(path, texts, labels[0] if labels else None, lines, indices, [*notes, size])
+    return Examples(path, texts, labels, lines, indices, [*notes, size])
 
 
 def _json_records(path: Path, names: Sequence[str], known: Collection[str], unread: UnreadFields) -> Iterator[Record]:
