@@ -29,7 +29,7 @@ from bert_tf.prepare.corpora.documents import (
 )
 from bert_tf.prepare.corpora.tidying import tidy
 from bert_tf.prepare.corpora.wiki_templates import KNOWN_NAMESPACES, Namespaces, namespace_key
-from bert_tf.prepare.corpora.wikitext import Removed, is_prose, paragraphs_of, unescape, without_tags
+from bert_tf.prepare.corpora.wikitext import Removed, is_prose, is_sentence, paragraphs_of, unescape, without_tags
 from bert_tf.prepare.corpora.xml_files import Cutter, Stream, XmlFile
 
 _DUMP = re.compile(r".*\.xml(-p[0-9]+p[0-9]+)?(\.bz2)?")
@@ -41,6 +41,8 @@ _NAMESPACE = re.compile(r'<namespace\b[^<>]*\bkey="(-?[0-9]+)"[^<>]*>([^<>]+)</'
 _HIDDEN_NUMBERS, _TEMPLATES_NUMBER = ("-2", "6", "14"), "10"
 # The tags and the root, as arguments of `Cutter` and of `XmlFile.elements`.
 _ELEMENTS = ("page",), "mediawiki"
+# What wikiextractor before version 3 put before a heading and a list item: "Section::::", "BULLET::::- ".
+_EXTRACTED_MARK = re.compile(r"(Section|BULLET)::::(?:- *|[0-9]+\. *)?")
 # Roughly, in real dumps.
 _TEXT_PER_PACKED_BYTE = 4
 
@@ -167,8 +169,11 @@ def clean_extracted(article: str) -> Document:
     tidied = plain.split("\n") if plain == text.replace("\n", "\n\n") else map(tidy, plain.split("\n"))
     lines = []
     for line in filter(None, tidied):
-        if is_prose(line):
-            lines.append(line)
+        mark = _EXTRACTED_MARK.match(line)
+        kind = {"Section": "headings", "BULLET": "list_items"}[mark[1]] if mark else "fragments"
+        content = line[mark.end() :] if mark else line
+        if kind != "headings" and (is_sentence if mark else is_prose)(content):
+            lines.append(content)
         else:
-            removed["fragments"] += 1
+            removed[kind] += 1
     return Document(as_line(lines), removed)

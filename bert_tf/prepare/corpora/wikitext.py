@@ -255,7 +255,7 @@ def is_prose(paragraph: str) -> bool:
     )
 
 
-def _is_sentence(item: str) -> bool:
+def is_sentence(item: str) -> bool:
     """Whether a list item is a sentence: it has a sentence end, and most of its words are not names or numbers."""
     stop = _SENTENCE_STOP.search(item)
     if not stop:
@@ -312,7 +312,7 @@ def _passages(text: str, removed: Removed) -> Iterator[str]:
                     is_of_references = block.strip("= ").lower() in _REFERENCE_SECTIONS
                     reference_level = level if is_of_references else 0
             elif kind == "list_items":
-                is_passage = not reference_level and _is_sentence(block)
+                is_passage = not reference_level and is_sentence(block)
             if is_passage:
                 yield block
             else:
