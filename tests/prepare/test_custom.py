@@ -188,6 +188,7 @@ DATA = {
     "table of 2 columns with tabs .*: cut -f2 a.txt > OUT": "".join(f"{n}\tIt is, so, {n}.\n" for n in range(9)),
     "table of 3 columns with commas": 'id,text,label\n1,"One, two.\nIt is.",a\n2,It is.,b\n',
     "web archive": "WARC/1.0\r\nWARC-Type: conversion\r\nContent-Length: 22\r\n\r\nIt is a page, it says.\r\n",
+    "treebank in CoNLL-U: sed .* a.txt > OUT": "# newdoc\n# text = It is.\n1\tIt\tit\n2\tis\tbe\n3\t.\t.\n",
     "table of 2 columns with semicolons": "text;label\nIt is one.;1\nIt is two.;2\n",
 }
 

@@ -13,6 +13,7 @@ _JSON_BEGINNING = re.compile(r'\s*(\{\s*"|\[\s*[\[{"]|[\[{]\s*$)')
 _MARKUP_BEGINNING = re.compile(r"\s*<(\?xml|!doctype|!--|[a-z][\w:.-]*(\s[^<>]*)?/?>)", re.IGNORECASE)
 _END_TAG = re.compile(r"</[A-Za-z][\w:.-]*>")
 _DELIMITERS = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "bars"}
+_TREEBANK_TEXT = "# text = "
 _MIN_RECORDS = 3  # of a table; fewer lines of prose may have equally many commas by chance
 WITH_TAGS = "text with tags: write what is between them to a .txt file"
 
@@ -32,6 +33,9 @@ def describe_non_prose(lines: Sequence[str], name: str) -> str:
         return WITH_TAGS
     if lines[0].startswith("WARC/"):
         return "a web archive, with a head before each text: write the texts to a .jsonl file (warcio reads them)"
+    if any(line.startswith(_TREEBANK_TEXT) for line in lines):
+        command = f"sed -n 's/^# newdoc.*//p; s/^{_TREEBANK_TEXT}//p' {shlex.quote(name)} > OUT"
+        return f"a treebank in CoNLL-U: {command} keeps its text, for --input_format=sentences"
     for delimiter, delimiter_name in _DELIMITERS.items():
         if columns := _columns(lines, delimiter):
             longest = max(range(len(columns)), key=lambda column: sum(map(len, columns[column]))) + 1
