@@ -341,6 +341,7 @@ def test_without_its_files_it_says_what_to_do(tmp_path):
         ("One.<ref>Lost. Here\nTwo is kept.", "One.  Two is kept."),  # it ends with its line
         ("A &lt;!-- b --&gt; mark, &lt;!--, is shown.\nIt stays.", "A mark, <!--, is shown.  It stays."),
         ("A ( b ) c , d.  It is .", "A ( b ) c , d. It is ."),
+        ("They are: \nOne.", "They are:  One."),  # as in JSON lines
         # of versions before 3.0
         ("One.\nSection::::Life.\nBULLET::::- It is kept in here.\nBULLET::::2. A Book.", "One.  It is kept in here."),
     ],

@@ -166,9 +166,9 @@ def clean_extracted(article: str) -> Document:
     text = unescape(unescape(article))
     removed = Removed()
     plain = without_tags(text, removed)
-    tidied = plain.split("\n") if plain == text.replace("\n", "\n\n") else map(tidy, plain.split("\n"))
+    clean_line = str.strip if plain == text.replace("\n", "\n\n") else tidy
     lines = []
-    for line in filter(None, tidied):
+    for line in filter(None, map(clean_line, plain.split("\n"))):
         mark = _EXTRACTED_MARK.match(line)
         kind = {"Section": "headings", "BULLET": "list_items"}[mark[1]] if mark else "fragments"
         content = line[mark.end() :] if mark else line
