@@ -37,8 +37,13 @@ esac
 [[ -z "${HOSTS:-}" ]] || fail "HOSTS=$HOSTS: a container starts no ranks on other machines; docs/clusters.md says how to" \
   "train on several, or unset it"
 results=$(absolute "${RESULTS_DIR:-$root/results}")
-mounts=(-v "$root:/workspace/bert" -v "$results:/results")
-variables=()
+mounts=() variables=()
+add_mount() { # <what names it> <folder> <its path in the container>
+  [[ "$2" != *:* ]] || fail "$1$2: docker mounts no folder with a colon in its path; rename it or name another"
+  mounts+=(-v "$2:$3")
+}
+add_mount "the checkout " "$root" /workspace/bert
+add_mount RESULTS_DIR= "$results" /results
 [[ -z "${RESULTS_DIR:-}" ]] || variables+=(-e RESULTS_DIR=/results)
 # The variables of all settings, as the settings declare them.
 names=$(sed -n 's/.*variable="\([A-Z_]*\)".*/\1/p' "$root"/bert_tf/settings/*.py "$root"/bert_tf/tasks/*/settings.py)
@@ -53,7 +58,7 @@ for name in $names SHARDS DO_LOWER_CASE "${proxies[@]}"; do
       # named without its files' endings.
       [[ "$name" == *_DIR || -d "$path" ]] || mounted=$(dirname -- "$path")
       [[ -e "$mounted" && ("$name" != *_FILE || -e "$path") ]] || fail "$name=${!name}: there is no such file or folder"
-      mounts+=(-v "$mounted:$mounted")
+      add_mount "$name=" "$mounted" "$mounted"
       variables+=(-e "$name=$path")
       ;;
     *) variables+=(-e "$name") ;;

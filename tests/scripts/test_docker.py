@@ -182,6 +182,7 @@ def test_podman_under_dockers_name_is_not_started(machine):
         ("NVIDIA_VISIBLE_DEVICES", "0", "nvidia-smi lists no GPU on this machine"),
         ("HOSTS", "a:1,b:1", "a container starts no ranks on other machines"),
         ("DATA_DIR", "nowhere", "there is no such file or folder"),
+        ("RESULTS_DIR", "runs/12:30", "docker mounts no folder with a colon in its path"),
         ("INIT_CHECKPOINT", "/nowhere/bert_model.ckpt", "there is no such file or folder"),
     ],
 )
