@@ -107,6 +107,7 @@ def test_a_variable_of_another_name_for_the_same_is_refused(name, phase, meant):
     [
         ({"SLURM_JOB_ID": None}, 2, "error: this is no Slurm job; type BATCHSIZE=16 "),
         ({"SLURM_NTASKS": ""}, 2, "error: sbatch lacks --ntasks-per-node"),
+        ({"SLURM_JOB_NUM_NODES": "2-4"}, 2, "error: SLURM_JOB_NUM_NODES=2-4: must be a whole number"),
         ({"SLURM_JOB_ID": None, "SLURM_SUBMIT_DIR": None, "DRY_RUN": "1"}, 0, "+ bash scripts/run_pretraining_lamb_"),
     ],
 )

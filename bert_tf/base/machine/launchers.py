@@ -22,7 +22,10 @@ _MAX_RANKS_PER_MACHINE = 64
 
 def slurm_count(environ: Mapping[str, str], name: str) -> int:
     """One of Slurm's numbers; 0 if it is not set."""
-    return int(environ.get(name) or 0)
+    text = environ.get(name) or "0"
+    if not text.isdecimal():  # typed for a dry run, or set in a file that the shell reads
+        raise UserError(f"{name}={text}: must be a whole number, as Slurm sets it: correct or unset it")
+    return int(text)
 
 
 def horovodrun(library: str, num_ranks: int) -> list[str]:
