@@ -142,14 +142,16 @@ def test_a_job_started_without_slurm_is_refused_in_one_line():
     assert line.startswith("error: this is a job for Slurm: sbatch ")
 
 
-def test_a_job_whose_workers_have_all_ended_ends_too(tmp_path):
+@pytest.mark.parametrize("workers, scheduler", [("exit 1", "exec sleep 60"), ("exec sleep 60", "exit 1")])
+def test_a_job_whose_scheduler_or_workers_have_all_ended_ends_too(tmp_path, workers, scheduler):
     for name in ("data/bertPrep.py", "scripts/python.sh"):
         (tmp_path / name).parent.mkdir()
         shutil.copy(CHECKOUT / name, tmp_path / name)
     (tmp_path / "venv/bin").mkdir(parents=True)
-    write_program(tmp_path / "venv/bin/python", "[[ $1 == -c ]] || exec sleep 60")  # the scheduler and the stage
+    python = f"case $* in\n -c*) ;;\n *' scheduler '*) {scheduler} ;;\n *) exec sleep 60 ;;\nesac"
+    write_program(tmp_path / "venv/bin/python", python)
     folders = dict(SLURM_SUBMIT_DIR=str(tmp_path), BERT_VENV=str(tmp_path / "venv"), BERT_PREP_WORKING_DIR="")
-    environ = {**folders, "SLURM_JOB_ID": "7", "PATH": programs(tmp_path / "bin", srun="exit 1")}
+    environ = {**folders, "SLURM_JOB_ID": "7", "PATH": programs(tmp_path / "bin", srun=workers)}
     done = answer("bash", CHECKOUT / "scripts/prepare_data.sub", "--action", "x", **environ)
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"error: all workers have ended: {tmp_path}/slurm-7.dask.log says why; ")
+    said = f"error: the scheduler or all workers have ended: {tmp_path}/slurm-7.dask.log says why; "
+    assert (done.returncode, done.stderr[: len(said)]) == (2, said)
