@@ -14,8 +14,9 @@ import shutil
 import stat
 import sys
 import tempfile
+import unicodedata
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, Callable
 
@@ -311,6 +312,16 @@ def read_json_object(path: Path, remedy: str) -> dict[str, Any]:
     """
     with naming_unreadable(path, remedy):
         return read_object(read_text(path, str(path)), str(path), remedy, is_strict=True)
+
+
+def sha256_of_code(folders: Iterable[str]) -> str:
+    """The sha256 of our code in some folders of `CHECKOUT`, and of Python's version of Unicode."""
+    digest = hashlib.sha256(unicodedata.unidata_version.encode())
+    paths = (path for folder in folders for path in CHECKOUT.joinpath(folder).rglob("*"))
+    # An editor's lock on a file is a link that leads nowhere.
+    for path in sorted(path for path in paths if path.suffix in (".py", ".cpp", ".json") and path.is_file()):
+        digest.update(f"{path.relative_to(CHECKOUT)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 def sha256_of_file(path: Path) -> str:

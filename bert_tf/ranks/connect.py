@@ -8,6 +8,7 @@ import platform
 import numpy as np
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.files import sha256_of_code
 from bert_tf.base.machine.hardware import count_gpus
 from bert_tf.base.tensorflow import tf
 from bert_tf.ranks.horovod_workers import connect_horovod, import_horovod, refuse_processes_alone
@@ -25,7 +26,8 @@ def connect(use_horovod: bool) -> Workers:
 
     Raises:
       UserError: Horovod is requested but cannot be used, or not requested by one of several processes; this machine has
-        GPUs that TensorFlow cannot use, so that it would train on the CPU; or it has fewer GPUs than ranks.
+        GPUs that TensorFlow cannot use, so that it would train on the CPU; it has fewer GPUs than ranks; or another
+        host has other code.
       LostRankError: a rank has not started.
     """
     gpus = tf.config.list_physical_devices("GPU")
@@ -52,4 +54,6 @@ def connect(use_horovod: bool) -> Workers:
         tf.config.set_visible_devices(gpus[workers.local_rank], "GPU")
     name = platform.node().encode()[:_HOST_BYTES].ljust(_HOST_BYTES)
     workers.hosts = [row.tobytes().decode().rstrip() for row in workers.gather(np.frombuffer(name, np.uint8))]
+    # On hosts with a checkout each: with another rule of the update each rank would train other weights.
+    workers.require_same({"code in bert_tf": sha256_of_code(["bert_tf"])})
     return workers

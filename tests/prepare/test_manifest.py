@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from bert_tf.base import files
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file
 from bert_tf.prepare.running import stage as stages
@@ -227,9 +228,10 @@ def test_another_programs_unfinished_stage_is_refused(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("reader", ["prepare/corpora/wiki.py", "contrib/biomedical/pubmed.py"])
 def test_changed_readers_of_corpora_are_another_program(tmp_path, monkeypatch, reader):
-    monkeypatch.setattr(stages, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(files, "CHECKOUT", tmp_path)
     path = tmp_path / "bert_tf" / reader
     path.parent.mkdir(parents=True)
+    (path.parent / ".#wiki.py").symlink_to("an editor's lock")
     digests = set()
     for text in ("a = 1\n", "a = 2\n"):
         path.write_text(text)

@@ -45,7 +45,8 @@ def test_which_gpu_a_rank_takes(monkeypatch, gpus, local_rank, taken):
         list_physical_devices=lambda _: gpus, experimental=growth, set_visible_devices=lambda gpu, _: chosen.append(gpu)
     )
     monkeypatch.setattr(module, "tf", SimpleNamespace(config=config))
-    workers = SimpleNamespace(rank=0, local_rank=local_rank, gather=lambda vector: vector[np.newaxis])
+    workers = Workers()
+    workers.local_rank = local_rank
     monkeypatch.setattr(module, "import_horovod", lambda: None)
     monkeypatch.setattr(module, "connect_horovod", lambda _: workers)
     if isinstance(taken, str):
@@ -79,6 +80,15 @@ def test_a_rank_takes_its_gpu_before_tensorflow_begins_to_compute(tmp_path):
 
 
 # --- Ranks that do not fit -----------------------------------------------------------------------
+
+
+def test_hosts_with_different_code(monkeypatch):
+    """Each rank would apply its own rule, and their weights would no longer be the same."""
+    workers = Workers()
+    monkeypatch.setattr(workers, "gather", lambda vector: np.stack([vector, vector + 1]))
+    monkeypatch.setattr(module, "import_horovod", lambda: None)
+    monkeypatch.setattr(module, "connect_horovod", lambda _: workers)
+    refused("^rank 1 on .* has other code in bert_tf than rank 0 on ", connect, use_horovod=True)
 
 
 @pytest.mark.parametrize("variable", ["OMPI_COMM_WORLD_SIZE", "WORLD_SIZE"])

@@ -12,18 +12,23 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import json
 import os
 import time
-import unicodedata
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import CHECKOUT, TEMPORARY_SUFFIX, atomic_file, naming_unreadable, read_bytes, sha256_of_file
+from bert_tf.base.files import (
+    TEMPORARY_SUFFIX,
+    atomic_file,
+    naming_unreadable,
+    read_bytes,
+    sha256_of_code,
+    sha256_of_file,
+)
 from bert_tf.base.locks import FileLock, LockedError, is_locked
 from bert_tf.records.manifest import MANIFEST_NAME, FileEntry, Header, Manifest, VocabEntry, read_manifest
 from bert_tf.records.pairs import SUFFIXES as PAIR_SUFFIXES
@@ -77,12 +82,8 @@ _CODE = [f"bert_tf/{package}" for package in ("prepare", "base", "text", "record
 
 @functools.cache
 def code_digest() -> str:
-    """sha256 of what decides the bytes: our code, at the time of the first call, and Python's version of Unicode."""
-    digest = hashlib.sha256(unicodedata.unidata_version.encode())
-    paths = (path for folder in _CODE for path in CHECKOUT.joinpath(folder).rglob("*"))
-    for path in sorted(path for path in paths if path.suffix in (".py", ".cpp", ".json")):
-        digest.update(f"{path.relative_to(CHECKOUT)}\0".encode() + path.read_bytes())
-    return digest.hexdigest()
+    """sha256 of what decides the bytes, at the time of the first call."""
+    return sha256_of_code(_CODE)
 
 
 class Journal(NamedTuple):
