@@ -27,7 +27,7 @@ def connect(use_horovod: bool) -> Workers:
     Raises:
       UserError: Horovod is requested but cannot be used, or not requested by one of several processes; this machine has
         GPUs that TensorFlow cannot use, so that it would train on the CPU; it has fewer GPUs than ranks; or another
-        host has other code.
+        host has other code or another TensorFlow.
       LostRankError: a rank has not started.
     """
     gpus = tf.config.list_physical_devices("GPU")
@@ -54,6 +54,6 @@ def connect(use_horovod: bool) -> Workers:
         tf.config.set_visible_devices(gpus[workers.local_rank], "GPU")
     name = platform.node().encode()[:_HOST_BYTES].ljust(_HOST_BYTES)
     workers.hosts = [row.tobytes().decode().rstrip() for row in workers.gather(np.frombuffer(name, np.uint8))]
-    # On hosts with a checkout each: with another rule of the update each rank would train other weights.
-    workers.require_same({"code in bert_tf": sha256_of_code(["bert_tf"])})
+    # On hosts with an installation each: with another rule of the update each rank would train other weights.
+    workers.require_same({"version of TensorFlow": tf.__version__, "code in bert_tf": sha256_of_code(["bert_tf"])})
     return workers

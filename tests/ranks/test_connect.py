@@ -44,7 +44,7 @@ def test_which_gpu_a_rank_takes(monkeypatch, gpus, local_rank, taken):
     config = SimpleNamespace(
         list_physical_devices=lambda _: gpus, experimental=growth, set_visible_devices=lambda gpu, _: chosen.append(gpu)
     )
-    monkeypatch.setattr(module, "tf", SimpleNamespace(config=config))
+    monkeypatch.setattr(module, "tf", SimpleNamespace(config=config, __version__="2.15.1"))
     workers = Workers()
     workers.local_rank = local_rank
     monkeypatch.setattr(module, "import_horovod", lambda: None)
@@ -82,13 +82,14 @@ def test_a_rank_takes_its_gpu_before_tensorflow_begins_to_compute(tmp_path):
 # --- Ranks that do not fit -----------------------------------------------------------------------
 
 
-def test_hosts_with_different_code(monkeypatch):
+@pytest.mark.parametrize("fact, subject", [(0, "version of TensorFlow"), (1, "code in bert_tf")])
+def test_hosts_with_different_programs(monkeypatch, fact, subject):
     """Each rank would apply its own rule, and their weights would no longer be the same."""
     workers = Workers()
-    monkeypatch.setattr(workers, "gather", lambda vector: np.stack([vector, vector + 1]))
+    monkeypatch.setattr(workers, "gather", lambda vector: np.stack([vector, vector + (np.arange(len(vector)) == fact)]))
     monkeypatch.setattr(module, "import_horovod", lambda: None)
     monkeypatch.setattr(module, "connect_horovod", lambda _: workers)
-    refused("^rank 1 on .* has other code in bert_tf than rank 0 on ", connect, use_horovod=True)
+    refused(f"^rank 1 on .* has other {subject} than rank 0 on ", connect, use_horovod=True)
 
 
 @pytest.mark.parametrize("variable", ["OMPI_COMM_WORLD_SIZE", "WORLD_SIZE"])
