@@ -50,6 +50,8 @@ _MASKED_WORD_HEAD = "cls/predictions/transform/dense/kernel"
 _NVIDIA_ATTENTION = "/self_attention_output/"
 # Google's name. As a Keras name, only this project's encoder has it.
 _OUR_WORD_TABLE = "bert/embeddings/word_embeddings"
+# The settings of a run of tf-models-official. Nothing in its checkpoint tells encoders with norm_first from others.
+_PARAMS_FILE, _NORM_FIRST = "params.yaml", re.compile(r"\bnorm_first: *true\b")
 _NO_ACTIVATION = (
     "NVIDIA's TF2 code trains the masked-word head without an activation; the head here has BERT's gelu, so what these "
     "weights predict for masked words is off until the head has been trained on (the encoder is not affected)"
@@ -77,6 +79,12 @@ def read_checkpoint(prefix: Path) -> Weights:
         raise UserError(
             f"checkpoint {prefix} was written by Keras from an encoder of this project: load it with the encoder's "
             "load_weights, and write it with the save() of what bert_tf.from_pretrained returned"
+        )
+    params = folder / _PARAMS_FILE
+    if keras_names and params.is_file() and _NORM_FIRST.search(params.read_text(encoding="utf-8", errors="replace")):
+        raise UserError(
+            f"{params} says norm_first: true: this encoder normalises before attention and feed-forward, BERT's own, "
+            "which is the one here, after them; name another model"
         )
     config_file = folder / CONFIG_FILE
     is_nvidias = any(_NVIDIA_ATTENTION in keras_name for keras_name in keras_names.values())

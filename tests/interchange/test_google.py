@@ -83,6 +83,8 @@ def test_the_heads_of_tf_models_pretrainer_are_no_part_of_the_encoder(tmp_path):
     ):
         expected = values_of(theirs)[f"bert/next_sentence/{name}"]
         np.testing.assert_array_equal(weights.read(ours), expected.T if name == "logits/kernel" else expected)
+    (tmp_path / "params.yaml").write_text("task:\n  model:\n    encoder:\n      bert:\n        norm_first: true\n")
+    refused("params.yaml says norm_first: true: .*; name another model", find_weights, tmp_path)
 
 
 @pytest.mark.parametrize("graph", [b"\xff\xff", np.float32(1), None])
