@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -66,7 +67,12 @@ class Finetuning(Call):
 
     @property
     def size(self) -> str:
-        return f"{'gbs' if self.trains else 'bs'}{self.batch_size * self.num_ranks}"
+        if self.trains:
+            return f"gbs{self.batch_size * self.num_ranks}"
+        checkpoint = Path(self.positionals[self.positionals.name_of("init_checkpoint")]).absolute()
+        # A folder for each call, so that the answers of one checkpoint do not replace those of another.
+        call = f"{checkpoint} {self.data} {self.positionals.values}"
+        return f"bs{self.batch_size}_{checkpoint.name}_{zlib.crc32(call.encode()):08x}"
 
     def describe(self) -> list[str]:
         lines = [f"{self.data_label} = {short_path(self.data)}"]

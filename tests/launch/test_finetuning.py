@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,16 @@ def test_inference(folder, started, capsys):
         assert [flags_of(command)["mode"] for _, command, _ in started] == expected_modes
         (folder / "data/glue/CoLA/test.tsv").unlink(missing_ok=True)
     assert "nothing is predicted, only scored: " in capsys.readouterr().out
+
+
+def test_each_checkpoint_and_version_answers_into_a_folder_of_its_own(folder, capsys, monkeypatch):
+    monkeypatch.delenv("RESULTS_DIR")
+    monkeypatch.setenv("DRY_RUN", "1")
+    for name, version in (("tiny", "2.0"), ("tiny", "2.0"), ("tiny/bert_model.ckpt", "2.0"), ("tiny", "1.1")):
+        launch("squad_inference", f"{folder / name} 4 fp32 false 128 64 tiny {version}")
+    first, same, *others = re.findall("results_dir = .*_bs4_(.*)_(.*)", capsys.readouterr().out)
+    assert first == same and [name for name, _ in (first, *others)] == ["tiny", "bert_model.ckpt", "tiny"]
+    assert len({first, *others}) == 3
 
 
 def test_a_folder_of_hugging_face_is_a_checkpoint(folder, started):
