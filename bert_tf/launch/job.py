@@ -168,22 +168,22 @@ def _exit_code(folder: Path, start: Start, launcher_code: int, received: Sequenc
     """The exit code of the rank that failed first; prints the reason where rank 0's log, already shown, lacks it."""
     ends = []
     for file in folder.glob("rank_*.exit"):
-        rank_code, ended_at = file.read_text().split()
-        ends.append((float(ended_at), int(file.stem[len("rank_") :]), int(rank_code)))
+        rank_code, ended_at, host = file.read_text().split(" ", 2)
+        ends.append((float(ended_at), int(file.stem[len("rank_") :]), host.strip(), int(rank_code)))
         file.unlink()
     stop_requested, all_have_ended = any(number in STOP_SIGNALS for number in received), len(ends) == start.num_ranks
     # If a rank has left no code and no stop was requested, the launcher has stopped the other ranks: not their failure.
     not_failures = (0,) if stop_requested or all_have_ended else (0, STOPPED_EXIT_CODE)
     if failures := [end for end in ends if end[-1] not in not_failures]:
-        _, rank, code = min(failures)
+        _, rank, host, code = min(failures)
         if rank != 0 and code != STOPPED_EXIT_CODE:
-            print_beside_bars(f"rank {rank} ended first, with code {code}{describe_signal(code)}:")
+            print_beside_bars(f"rank {rank} on {host} ended first, with code {code}{describe_signal(code)}:")
             _print_end(folder / f"rank_{rank}.log")
         if code == 128 + signal.SIGKILL:  # which a process cannot report itself
             print_beside_bars(
-                f"rank {rank} was killed (SIGKILL). If its log does not say that it stood still, most likely the "
-                "kernel killed it because the machine's memory ran out ('dmesg' says so): try a smaller micro-batch "
-                "with more accumulation, fewer ranks, or a smaller model"
+                f"rank {rank} on {host} was killed (SIGKILL). If its log does not say that it stood still, most likely "
+                "the kernel killed it because that machine's memory ran out ('dmesg' there says so): try a smaller "
+                "micro-batch with more accumulation, fewer ranks, or a smaller model"
             )
         return code
     if all_have_ended and not launcher_code:

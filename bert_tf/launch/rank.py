@@ -51,8 +51,8 @@ _NOISE = re.compile(
     rb"|[0-9-]+ [0-9:.]+: E external/[^\n]*\] SetPriority unimplemented for this stream\.)\r?\n"
 )
 
-# Characters reserved for a rank's exit code and the time of its end.
-_REPORT_LENGTH = 40
+# Characters reserved for a rank's exit code, the time of its end, and its host's name.
+_REPORT_LENGTH = 40 + 64
 # How long the wrapper of a rank that has ended delays its own exit, upon which the launcher kills the other ranks:
 # after a stop, because rank 0 may still be saving, and after a failure, so that the others can report what they saw.
 # The first is also the time that a rank gets to save when the launcher is gone.
@@ -92,7 +92,7 @@ def main(argv: Sequence[str]) -> int:
             # Killed by the signal before it could handle it, when there was nothing to save yet.
             code = STOPPED_EXIT_CODE
         with contextlib.suppress(OSError):  # the disk cannot be written any more; the launcher says so
-            report.write(f"{code} {time.time()}".encode())
+            report.write(f"{code} {time.time()} {platform.node()}".encode())
             ending.rename(folder / f"rank_{rank}.exit")
     if code not in (0, STOPPED_EXIT_CODE):
         with contextlib.suppress(OSError):  # a full disk; the launcher ends the other ranks as well

@@ -174,7 +174,7 @@ def test_a_program_that_is_killed(tmp_path, capfd):
 def test_srun_that_does_not_notice_the_ranks_end_is_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(job, "_LOOK_SECS", 0.01)
     monkeypatch.setattr(job, "_MOST_SECS_WITHOUT_RANKS", 0.01)
-    (tmp_path / "rank_0.exit").write_text("0 1.0")
+    (tmp_path / "rank_0.exit").write_text("0 1.0 a")
     srun = subprocess.Popen(["sleep", "3600"])
     job._show(tmp_path, srun, [], num_ranks=1)
     assert srun.returncode == -signal.SIGTERM
@@ -244,11 +244,11 @@ NO_HOST = (
     "files, received, code, said, not_said",
     [
         # A rank that could not even write its code: the launcher has then stopped the others, which nobody asked for.
-        ({"rank_0.exit": "75 1.0", "launcher.log": NO_LOG}, [], 1, "no log of rank 1 on b", "xxx"),
-        ({"rank_0.exit": "75 1.0", "launcher.log": NO_LOG}, [signal.SIGUSR1], STOPPED_EXIT_CODE, "", "no log"),
+        ({"rank_0.exit": "75 1.0 a", "launcher.log": NO_LOG}, [], 1, "no log of rank 1 on b", "xxx"),
+        ({"rank_0.exit": "75 1.0 a", "launcher.log": NO_LOG}, [signal.SIGUSR1], STOPPED_EXIT_CODE, "", "no log"),
         # Without Horovod's traceback.
         ({"launcher.log": NO_HOST}, [], 1, "  ssh: Could not resolve hostname a\n", "frozen"),
-        ({"rank_1.exit": "137 1.0"}, [], 137, "rank 1 was killed (SIGKILL)", "rank 0"),  # which cannot say why
+        ({"rank_1.exit": "137 1.0 b"}, [], 137, "rank 1 on b was killed (SIGKILL)", "rank 0"),  # which cannot say why
     ],
 )
 def test_what_is_said_of_an_end(tmp_path, capsys, files, received, code, said, not_said):
@@ -433,4 +433,4 @@ def test_two_ranks(tmp_path, capfd, launcher):
     assert not list((tmp_path / "logs").glob("*/*.here")), "left by ranks that waited for each other"
     shown = capfd.readouterr()
     assert "total 3.0 of 2" in shown.out
-    assert "rank 1 ended first, with code 7" in shown.err and "rank 1 gives up" in shown.err
+    assert f"rank 1 on {platform.node()} ended first, with code 7" in shown.err and "rank 1 gives up" in shown.err
