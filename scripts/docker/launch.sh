@@ -72,7 +72,7 @@ command+=(--net=host --shm-size=1g --ulimit stack=67108864)
 # the host's IPC namespace, or raise a limit above the caller's own.
 [[ "$(docker info --format '{{.SecurityOptions}}' 2>/dev/null)" == *rootless* ]] ||
   command+=(--ipc=host --ulimit memlock=-1 --user "$(id -u):$(id -g)")
-command+=("${mounts[@]}" ${variables[@]+"${variables[@]}"} -w /workspace/bert "$image" "${@:-bash}")
+command+=(${mounts[@]+"${mounts[@]}"} ${variables[@]+"${variables[@]}"} -w /workspace/bert "$image" "${@:-bash}")
 stop_if_dry_run
 
 need_docker
