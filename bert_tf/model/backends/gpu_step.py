@@ -26,6 +26,7 @@ from bert_tf.model.elementwise import (
     split_by_head,
     with_gradient,
 )
+from bert_tf.model.kernels import compilation
 from bert_tf.model.kernels.compilation import Kernel, KernelsUnavailable
 from bert_tf.model.kernels.fused_attention import FusedAttention
 from bert_tf.model.kernels.fused_blocks import AddNorm, BiasGelu, WordLoss
@@ -59,7 +60,8 @@ class GpuStep(PlainInStep):
         for reason in dict.fromkeys(self._failures.values()):
             titles = [title for title, why in self._failures.items() if why == reason and title not in used]
             lines += [f"without kernels of our own, by XLA: {', '.join(titles)}; {reason}"] * bool(titles)
-        return lines
+        failures = dict.fromkeys(compilation.cache_failures)
+        return lines + [f"kernels of our own are compiled at each start, not kept: {reason}" for reason in failures]
 
     def _find(self, kind: type[FusedOperation], *shape: Any) -> Any:
         """The operation with kernels for a shape, in the compute type; None if there are none for it.

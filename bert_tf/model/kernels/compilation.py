@@ -6,7 +6,6 @@ keeps a core busy for seconds. The results are cached in ``$XDG_CACHE_HOME/bert_
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import importlib
@@ -25,6 +24,7 @@ from bert_tf.base.files import atomic_file, read_bytes
 
 _SOURCES = Path(__file__).parent
 COMPILE_LIMIT_SECS = 300.0
+cache_failures: list[str] = []  # why kernels of this process could not be cached: the next start compiles them again
 
 
 class KernelsUnavailable(Exception):
@@ -71,8 +71,11 @@ def compile_kernels(kernels: Sequence[Kernel], capability: tuple[int, int]) -> l
     missing = {file: kernel for file, kernel in zip(files, kernels) if file not in ready}
     for file, answer in _run_compilers(missing, capability).items() if missing else ():
         ready[file] = _parse(answer)
-        with contextlib.suppress(OSError), atomic_file(file) as cached:  # on failure, the next start compiles again
-            cached.write(_digest(answer) + b"\n" + answer)
+        try:
+            with atomic_file(file) as cached:
+                cached.write(_digest(answer) + b"\n" + answer)
+        except OSError as error:
+            cache_failures.append(f"{file.parent}: {error.strerror}")
     return [ready[file] for file in files]
 
 

@@ -15,6 +15,7 @@ from unittest import mock
 
 import pytest
 
+from bert_tf.model.backends import GpuStep
 from bert_tf.model.kernels import compilation
 from bert_tf.model.kernels.compilation import Kernel, KernelsUnavailable, compile_kernels
 
@@ -88,10 +89,13 @@ def test_a_damaged_file_is_made_again(tmp_path, started, damage):
 def test_a_full_disk_and_a_noisy_python_that_is_told_to_interpret(tmp_path, started, monkeypatch):
     """What is printed is no answer, and a user's TRITON_INTERPRET is switched off."""
     monkeypatch.setattr(os, "fsync", mock.Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+    monkeypatch.setattr(compilation, "cache_failures", [])
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     (tmp_path / "sitecustomize.py").write_text("print('a greeting')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    assert compile_kernels([KERNEL], A100)[0].image[:4] == b"\x7fELF" and kept(tmp_path) == []
+    assert compile_kernels([KERNEL, OTHER], A100)[0].image[:4] == b"\x7fELF" and kept(tmp_path) == []
+    why = f"{tmp_path}/cache/bert_tf/kernels: No space left on device"
+    assert GpuStep().remarks == [f"kernels of our own are compiled at each start, not kept: {why}"]
 
 
 # --- Without Triton, or with one that does not work ----------------------------------------------
