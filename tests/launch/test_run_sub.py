@@ -35,7 +35,7 @@ if [[ -n "$SAVED" ]]; then
   echo '{"sha256": {}}' >"$RESULTS_DIR/phase_1/checkpoints/$SAVED/manifest.json"
   code=75
 fi
-for ((rank = 0; rank < $3; rank++)); do echo "$code 0.0" >"$2/rank_$rank.exit"; done
+for ((rank = 0; rank < $3; rank++)); do echo "$code 0.0 a" >"$2/rank_$rank.exit"; done
 exit $code
 """
 SCONTROL = """if [[ "$1" == show ]]; then echo "PreemptEligibleTime=2026-11-28T05:38:19 PreemptTime=${PREEMPTED:-None}"
