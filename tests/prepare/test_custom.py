@@ -189,6 +189,7 @@ DATA = {
     "table of 3 columns with commas": 'id,text,label\n1,"One, two.\nIt is.",a\n2,It is.,b\n',
     "web archive": "WARC/1.0\r\nWARC-Type: conversion\r\nContent-Length: 22\r\n\r\nIt is a page, it says.\r\n",
     "treebank in CoNLL-U: sed .* a.txt > OUT": "# newdoc\n# text = It is.\n1\tIt\tit\n2\tis\tbe\n3\t.\t.\n",
+    "sequences in FASTA: awk .* a.txt > OUT": ">sp|P1|ONE\nMKV\nAA*\n>sp|P2|TWO\nMKL\n",
     "table of 2 columns with semicolons": "text;label\nIt is one.;1\nIt is two.;2\n",
 }
 
@@ -208,6 +209,7 @@ def test_data_under_the_name_of_a_text_is_noticed(tmp_path, message, capsys):
         "Red are they all as all of us are,\nand blue are they all as all are,\nit is so in the oldest of books,\n",
         "[1] It is cited.\n[2] It is, too.\n[3] So is this.\n",
         '"It is," he said.\n"It is not," she said.\n"It may be."\n',
+        "> It is cited.\nYes.\n",
         "<unk> is one.\n<unk> is two.\n<unk> is three.\n",
         "It is one.\tIt is two.\n",
     ],

@@ -14,6 +14,7 @@ _MARKUP_BEGINNING = re.compile(r"\s*<(\?xml|!doctype|!--|[a-z][\w:.-]*(\s[^<>]*)
 _END_TAG = re.compile(r"</[A-Za-z][\w:.-]*>")
 _DELIMITERS = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "bars"}
 _TREEBANK_TEXT = "# text = "
+_FASTA_LINE = re.compile(r">\s*\S.*|[A-Za-z*-]+")  # the head of a sequence, or letters for its residues
 _MIN_RECORDS = 3  # of a table; fewer lines of prose may have equally many commas by chance
 WITH_TAGS = "text with tags: write what is between them to a .txt file"
 
@@ -36,6 +37,9 @@ def describe_non_prose(lines: Sequence[str], name: str) -> str:
     if any(line.startswith(_TREEBANK_TEXT) for line in lines):
         command = f"sed -n 's/^# newdoc.*//p; s/^{_TREEBANK_TEXT}//p' {shlex.quote(name)} > OUT"
         return f"a treebank in CoNLL-U: {command} keeps its text, for --input_format=sentences"
+    if lines[0].startswith(">") and lines[1:] and all(map(_FASTA_LINE.fullmatch, lines)):
+        command = f'awk \'/^>/ {{print "\\n"; next}} {{gsub(/./, "& "); printf "%s", $0}}\' {shlex.quote(name)} > OUT'
+        return f"sequences in FASTA: {command} makes each a document with a word for each residue"
     for delimiter, delimiter_name in _DELIMITERS.items():
         if columns := _columns(lines, delimiter):
             longest = max(range(len(columns)), key=lambda column: sum(map(len, columns[column]))) + 1
