@@ -1,4 +1,4 @@
-"""Finds entities in sentences of tokens: fine-tunes, labels, scores. See docs/fine_tuning.md."""
+"""Finds entities or parts of speech in sentences: fine-tunes, labels, scores. See docs/fine_tuning.md."""
 
 from bert_tf.programs.commands import bert_ner
 

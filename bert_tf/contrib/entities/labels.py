@@ -1,7 +1,8 @@
 """Labels of tokens, the entities that they mark, and scores over entities: those of seqeval, the counts of conlleval.
 
-A label is O, outside of entities, or a letter and the entity's type, such as ``B-Disease``; where all entities are of
-one type, the type may be left out. The schemes differ in what their letters mean:
+Parts of speech are labels of single tokens. A label of entities is O, outside of them, or a letter and the entity's
+type, such as ``B-Disease``; where all entities are of one type, the type may be left out. The schemes differ in what
+their letters mean:
 
     IOB1    I inside; B begins an entity right behind another of its type, and only there
     IOB2    B begins an entity, I goes on
@@ -23,6 +24,7 @@ from bert_tf.base.fields import fault_of_label
 from bert_tf.tasks.scores import Counts, scores_of, total
 
 OUTSIDE = "O"
+UNLABELLED = "_"  # in CoNLL-U
 _LETTERS = {"IOB2": "BIO", "IOB1": "BIO", "IOBES": "BIMOES", "BILOU": "BILOU"}
 _AS_IOBES = {"L": "E", "U": "S", "M": "I"}
 
@@ -53,10 +55,19 @@ def fault_of_entity_label(label: str) -> str:
         return f"the label is {label!r:.80}: {fault}"
     if label == OUTSIDE or (label[:1] in set("BIESLUM") and (len(label) == 1 or (label[1] == "-" and len(label) > 2))):
         return ""
-    rule = f"must be {OUTSIDE}, or B-TYPE, I-TYPE and so on (before a type alone write I-)"
+    rule = (
+        f"must be {OUTSIDE}, or B-TYPE, I-TYPE and so on (before a type alone write I-); parts of speech and other "
+        "labels of single tokens need --task_name=pos"
+    )
     if label.startswith(f"{OUTSIDE}-"):
         rule = f"{OUTSIDE} has no type"
     return f"the label is {label!r:.80}: {rule}"
+
+
+def fault_of_token_label(label: str) -> str:
+    """The same for a label of single tokens."""
+    fault = fault_of_label(label)
+    return fault and f"the label is {label!r:.80}: {fault}"
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -100,6 +111,11 @@ def read_strictly(labels: Sequence[str], scheme: str) -> list[Entity]:
     return entities
 
 
+def read_tokens(labels: Sequence[str]) -> list[Entity]:
+    """The tokens of a sentence that have a label, each by itself."""
+    return [Entity(label, start, start + 1) for start, label in enumerate(labels) if label != UNLABELLED]
+
+
 def find_scheme(sentences: Collection[Sequence[str]], expected: str | None = None) -> Scheme | None:
     """The scheme that the fewest entities of these labels break; None: no scheme has all of their letters.
 
@@ -138,13 +154,20 @@ def count_entities(true: Labels, predicted: Labels, read: Callable[[Sequence[str
     return {kind: Counts(*(counter[kind] for counter in counts)) for kind in sorted(counts[0] | counts[1])}
 
 
-def score(true: Labels, predicted: Labels, scheme: str) -> dict[str, float]:
+def score(true: Labels, predicted: Labels, scheme: str | None) -> dict[str, float]:
     """Scores by name: "accuracy" of the tokens; "precision", "recall" and "f1" of entities as seqeval counts them by
-    default. The prefix "strict_" stands for its mode "strict"; a type and "_" before a measure, for that type."""
+    default. The prefix "strict_" stands for its mode "strict"; a type and "_" before a measure, for that type.
+
+    Without a scheme: "accuracy", and a label and "_f1" for the F1 of the tokens with this label.
+    """
     num_right = sum(sum(map(str.__eq__, *pair)) for pair in zip(true, predicted))
+    scores = {"accuracy": num_right / max(sum(map(len, true)), 1)}
+    if scheme is None:
+        by_label = count_entities(true, predicted, read_tokens)
+        return {**scores, **{f"{label}_f1": counts.scores()["f1"] for label, counts in by_label.items()}}
     strict = scores_of(count_entities(true, predicted, functools.partial(read_strictly, scheme=scheme)))
     return {
-        "accuracy": num_right / max(sum(map(len, true)), 1),
+        **scores,
         **scores_of(count_entities(true, predicted, read_entities)),
         **{f"strict_{name}": value for name, value in strict.items()},
     }
@@ -157,3 +180,20 @@ def describe_counts(true: Labels, predicted: Labels) -> str:
         f"processed {sum(map(len, true))} tokens with {num_true} phrases; found: {num_predicted} phrases; "
         f"correct: {num_correct}."
     )
+
+
+class LabelKind(NamedTuple):
+    """What labels stand for."""
+
+    fault_of: Callable[[str], str]  # what is wrong with a label; "" if nothing is
+    read: Callable[[Sequence[str]], list[Entity]]  # what the labels of a sentence mark
+    has_scheme: bool
+    fields: Sequence[str]  # their names in JSON lines
+    of_no_piece: str  # the label of a token of which the tokenizer leaves nothing
+    main_score: str
+
+
+KINDS = {  # by --task_name
+    "ner": LabelKind(fault_of_entity_label, read_entities, True, ("ner_tags", "tags"), OUTSIDE, "f1"),
+    "pos": LabelKind(fault_of_token_label, read_tokens, False, ("pos_tags", "upos", "tags"), UNLABELLED, "accuracy"),
+}

@@ -1,10 +1,11 @@
 """Reads sentences of tokens with labels: a token in each line, or Hugging Face's JSON lines.
 
 A line has columns with tabs between them or, in a file whose first line has no tab, blanks: the first is the token,
-the last its label, as in CoNLL-2003 and BioBERT's files; a file of one column has no labels. A blank line ends a
+the last its label, as in CoNLL-2003 and BioBERT's files; a file of one column has no labels. In CoNLL-U, with ten
+columns, the second is the token and the fourth its part of speech. A blank line ends a
 sentence, and so does ``-DOCSTART-``. A line that begins with # is a comment if it has another number of columns than
 other lines, names a value (``# id = 1``, of CoNLL-U), or stands before a sentence and ends in no label (MultiCoNER). In
-JSON lines each object is a sentence: ``tokens``, and ``ner_tags`` or ``tags``.
+JSON lines each object is a sentence: ``tokens``, and ``ner_tags``, ``pos_tags``, ``upos`` or ``tags``.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple
 from bert_tf.base.errors import BadRecords, UserError, names_in_words
 from bert_tf.base.fields import Fields, UnreadFields
 from bert_tf.base.files import check_file, decoded_lines
-from bert_tf.contrib.entities.labels import Scheme, fault_of_entity_label, find_scheme
+from bert_tf.contrib.entities.labels import UNLABELLED, LabelKind, Scheme, find_scheme
 from bert_tf.tasks.records import JSON_SUFFIXES, as_text, json_objects, notes_on_file
 
 NAME_A_FILE = "name a file with a token and its label in each line, or JSON lines"
@@ -28,7 +29,7 @@ _DOCUMENT, _COMMENT = "-DOCSTART-", "#"
 # The number of a token, in CoNLL-U also that of a contraction of several (3-4) or of an omitted one (3.1).
 _NUMBER = re.compile(r"\d+([-.]\d+)?")
 _NAMED_COMMENT = re.compile(r"#\s*\S+ = ")
-_TAGS = ("ner_tags", "tags")
+_TREEBANK_COLUMNS = 10
 
 
 class _Token(NamedTuple):
@@ -43,12 +44,13 @@ class Sentences(NamedTuple):
     path: Path
     tokens: list[list[str]]
     labels: list[list[str]] | None
-    scheme: Scheme | None  # None: there are no labels
+    scheme: Scheme | None  # None: there are no labels, or they mark no entities
     notes: str  # lines about what was left out, the numbers of sentences, tokens and entities, and the scheme
 
 
 def read_sentences(
     path: Path,
+    kind: LabelKind,
     *,
     allowed_labels: Sequence[str] | None,
     needs_labels: bool,
@@ -58,6 +60,7 @@ def read_sentences(
     """All sentences of a file.
 
     Args:
+      kind: what labels stand for.
       allowed_labels: the labels that may occur; None: any.
       needs_labels: whether each token must have one.
       label_names: the labels that numbers in JSON lines stand for, from 0.
@@ -71,11 +74,11 @@ def read_sentences(
     bad, unread, comments = BadRecords(max_bad_records, "sentence", str(path)), UnreadFields(), list[int]()
     if path.suffix.lower() in JSON_SUFFIXES:
         records: Iterable[Any] = json_objects(path)
-        parse = functools.partial(_parse_json, label_names=label_names, unread=unread)
+        parse = functools.partial(_parse_json, fields_of_tags=kind.fields, label_names=label_names, unread=unread)
     else:
         lines = [(number, line.rstrip("\r\n")) for number, line in decoded_lines(path)]
         records = (list(block) for is_break, block in itertools.groupby(lines, _is_break) if not is_break)
-        parse = functools.partial(_parse_columns, form=_find_form(lines), comments=comments)
+        parse = functools.partial(_parse_columns, form=_find_form(lines), kind=kind, comments=comments)
     sentences: list[list[_Token]] = []
     first_lines: dict[str | None, int] = {}  # valid label -> the line where it first occurs
     for record in records:
@@ -83,7 +86,7 @@ def read_sentences(
             tokens = parse(record)
             for token in tokens:
                 if token.label not in first_lines or not token.text:
-                    _check_token(token, allowed_labels, first_lines)
+                    _check_token(token, kind, allowed_labels, first_lines)
                     first_lines[token.label] = token.line
         except ValueError as error:
             bad.add(str(error))
@@ -97,8 +100,8 @@ def read_sentences(
         raise UserError(f"{path} has tokens without labels; training and --mode=eval need a label for each")
     texts = [[token.text for token in tokens] for tokens in sentences]
     labels = [[str(token.label) for token in tokens] for tokens in sentences] if has_labels else None
-    scheme = find_scheme(labels) if labels else None
-    if labels and not scheme:
+    scheme = find_scheme(labels) if labels and kind.has_scheme else None
+    if labels and kind.has_scheme and not scheme:
         mixed = ", ".join(
             f"{label!r} in line {line}" for label, line in first_lines.items() if str(label)[0] in "ESMLU"
         )
@@ -128,10 +131,12 @@ def _check_columns(path: Path, sentences: list[list[_Token]], has_labels: bool) 
             )
 
 
-def _check_token(token: _Token, allowed_labels: Sequence[str] | None, seen: Collection[str | None]) -> None:
+def _check_token(
+    token: _Token, kind: LabelKind, allowed_labels: Sequence[str] | None, seen: Collection[str | None]
+) -> None:
     """Raises ValueError if the token cannot be used; `seen`: the labels before it in its file."""
     line, text, label = token
-    fault = "" if label is None else fault_of_entity_label(label)
+    fault = "" if label is None else kind.fault_of(label)
     if not text:
         fault = "the token is empty"
     elif seen and (label is None) != (None in seen):
@@ -149,12 +154,15 @@ class _Form(NamedTuple):
     line: int
     has_tabs: bool
     num_columns: int
+    is_treebank: bool  # CoNLL-U
 
 
 def _find_form(lines: Sequence[tuple[int, str]]) -> _Form:
     content = [line for line in lines if not _is_break(line)] or [(0, "")]
     number, text = next((line for line in content if not line[1].startswith(_COMMENT)), content[0])
-    return _Form(number, "\t" in text, len(_columns(text, "\t" in text)))
+    columns = _columns(text, has_tabs := "\t" in text)
+    is_treebank = has_tabs and len(columns) == _TREEBANK_COLUMNS and bool(_NUMBER.fullmatch(columns[0]))
+    return _Form(number, has_tabs, len(columns), is_treebank)
 
 
 def _is_break(line: tuple[int, str]) -> bool:
@@ -166,18 +174,27 @@ def _columns(text: str, has_tabs: bool) -> list[str]:
     return text.rstrip(" ").split("\t") if has_tabs else re.split("[ \t]+", text.strip(" \t"))
 
 
-def _parse_columns(block: Sequence[tuple[int, str]], form: _Form, comments: list[int]) -> list[_Token]:
+def _parse_columns(block: Sequence[tuple[int, str]], form: _Form, kind: LabelKind, comments: list[int]) -> list[_Token]:
     """The tokens of a sentence's lines; adds the numbers of comments that look like tokens to `comments`.
 
-    Raises ValueError, which names the line, for one with another number of columns.
+    Raises ValueError, which names the line, for one with another number of columns, or with several that may be the
+    part of speech.
     """
     tokens: list[_Token] = []
     for number, text in block:
         columns = _columns(text, form.has_tabs)
         has_form, has_label = len(columns) == form.num_columns, form.num_columns > 1
-        may_be_heading = not tokens and has_label and bool(fault_of_entity_label(columns[-1]))
+        may_be_heading = not tokens and has_label and bool(kind.fault_of(columns[-1]))
         if text.startswith(_COMMENT) and (may_be_heading or not has_form or _NAMED_COMMENT.match(text)):
             comments += [number] if has_form else []
+        elif has_form and form.is_treebank:
+            if columns[0].isdigit():  # else a contraction, whose words follow, or an omitted word
+                tokens.append(_Token(number, columns[1], None if columns[3] == UNLABELLED else columns[3]))
+        elif has_form and form.num_columns > 2 and not kind.has_scheme:
+            raise ValueError(
+                f"line {number}: {len(columns)} columns, of which each but the first may be the label: keep two, "
+                "such as by cut -f1,2, or write CoNLL-U"
+            )
         elif has_form:
             tokens.append(_Token(number, columns[0].strip(" ") or columns[0], columns[-1] if has_label else None))
         else:
@@ -187,11 +204,13 @@ def _parse_columns(block: Sequence[tuple[int, str]], form: _Form, comments: list
     return tokens
 
 
-def _parse_json(record: tuple[int, dict[str, Any]], label_names: Sequence[str], unread: UnreadFields) -> list[_Token]:
+def _parse_json(
+    record: tuple[int, dict[str, Any]], fields_of_tags: Sequence[str], label_names: Sequence[str], unread: UnreadFields
+) -> list[_Token]:
     """The tokens of an object. Raises ValueError, which names the line, if its fields are not those of a sentence."""
     line, fields = record[0], Fields(record[1])
     try:
-        tokens, tags = fields.read_one_of(["tokens"]), fields.read_one_of(_TAGS)
+        tokens, tags = fields.read_one_of(["tokens"]), fields.read_one_of(fields_of_tags)
         if not tokens or not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
             raise ValueError("the field 'tokens' must be a list of texts, at least one")
         if tags is not None and (not isinstance(tags, list) or len(tags) != len(tokens)):

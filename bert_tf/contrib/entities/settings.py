@@ -1,9 +1,10 @@
-"""The settings of finding entities, with the names of run_ner.py's flags."""
+"""The settings of labelling tokens, with the names of run_ner.py's flags."""
 
 from __future__ import annotations
 
 import dataclasses
 
+from bert_tf.contrib.entities.labels import KINDS
 from bert_tf.settings.declaration import setting
 from bert_tf.settings.programs import FinetuningOptions
 from bert_tf.settings.training import FinetuningConfig
@@ -13,6 +14,12 @@ from bert_tf.settings.training import FinetuningConfig
 class EntityOptions(FinetuningOptions):
     """What to do, and with which files."""
 
+    task_name: str = setting(
+        "ner",
+        "What labels stand for; ner: for entities, by the letters of a scheme; pos: for single tokens, as parts of "
+        "speech do.",
+        choices=tuple(KINDS),
+    )
     mode: str = setting(
         "train_and_predict",
         "What to do; predict: label the file, and score it if it has labels; eval: the same, but labels must be there; "
@@ -20,7 +27,7 @@ class EntityOptions(FinetuningOptions):
         choices=("train_and_predict", "train", "predict", "eval", "export_only", "interactive"),
     )
     train_file: str | None = setting(
-        None, "Files to train on, with commas between: a token and its label in each line, or JSON lines."
+        None, "Files to train on, with commas between: a token and its label in each line, CoNLL-U, or JSON lines."
     )
     predict_file: str | None = setting(None, "File to label; with its right labels it is scored.")
     label_names: str | None = setting(

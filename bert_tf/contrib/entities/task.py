@@ -1,4 +1,4 @@
-"""Finding entities as a task: reads sentences, labels their tokens, scores and writes what it found."""
+"""Entities or parts of speech as a task: reads sentences, labels their tokens, scores and writes what it found."""
 
 from __future__ import annotations
 
@@ -12,15 +12,7 @@ import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import split_paths
-from bert_tf.contrib.entities.labels import (
-    OUTSIDE,
-    all_labels,
-    describe_counts,
-    fault_of_entity_label,
-    find_scheme,
-    read_entities,
-    score,
-)
+from bert_tf.contrib.entities.labels import KINDS, OUTSIDE, LabelKind, all_labels, describe_counts, find_scheme, score
 from bert_tf.contrib.entities.read import Sentences, read_sentences
 from bert_tf.contrib.entities.rows import EntityRows, make_entity_rows
 from bert_tf.contrib.entities.settings import SETTINGS, EntityOptions
@@ -40,16 +32,36 @@ _BREAKS = re.compile(r"[\t\r\n]")  # within a token of JSON
 class EntityTask(FinetuningTask):
     """One job of run_ner.py."""
 
+    task_name: str = "ner"
     label_names: str | None = None  # with commas between; None: those of the training files
     max_bad_records: int = 0
     labels: Sequence[str] = dataclasses.field(default=(), init=False)  # in the order of the model's classes
 
-    settings, name, head, main_score = SETTINGS, "entities", TOKENS, "f1"
+    settings, name, head = SETTINGS, "entities", TOKENS
     model, objective = "bert_tf.model.heads:TokenModel", "bert_tf.model.losses:TokenObjective"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.labels = _parse_label_names(self.label_names)
+        self.labels = self._parse_label_names()
+
+    @property
+    def kind(self) -> LabelKind:
+        return KINDS[self.task_name]
+
+    @property
+    def main_score(self) -> str:  # type: ignore[override]
+        return self.kind.main_score
+
+    def _parse_label_names(self) -> Sequence[str]:
+        """The labels in --label_names. Raises `UserError` if one is no label, or occurs twice."""
+        names = [name.strip() for name in self.label_names.split(",")] if self.label_names else []
+        doubled = "one occurs twice" if len(set(names)) < len(names) else ""
+        if fault := next(filter(None, map(self.kind.fault_of, names)), doubled):
+            raise UserError(
+                f"--label_names={self.label_names}: {fault}; name each label once, with commas between, such as "
+                "O,B-PER,I-PER"
+            )
+        return names
 
     @classmethod
     def from_settings(cls, config: FinetuningConfig, options: EntityOptions) -> FinetuningTask:
@@ -63,9 +75,10 @@ class EntityTask(FinetuningTask):
         files = [
             read_sentences(
                 path,
+                self.kind,
                 allowed_labels=self.labels or None,
                 needs_labels=use != PREDICT,
-                label_names=_parse_label_names(self.label_names),
+                label_names=self._parse_label_names(),
                 max_bad_records=self.max_bad_records,
             )
             for path in paths
@@ -95,7 +108,8 @@ class EntityTask(FinetuningTask):
             return f"{weights.source} was fine-tuned for {other}: a new classifier is made"
         if trained is None:
             raise no_labels(weights)
-        if fault := next(filter(None, map(fault_of_entity_label, trained.labels)), ""):
+        unnamed = "" if trained.is_named else "the labels have no names"
+        if fault := next(filter(None, map(self.kind.fault_of, trained.labels)), unnamed):
             raise UserError(f"{trained.file}: {fault}; give the model's labels there, or use another checkpoint")
         self.labels = trained.labels
         return ""
@@ -115,7 +129,7 @@ class EntityTask(FinetuningTask):
         num_without = int((~rows.has_piece_W).sum())
         if not num_without:
             return ""
-        return f"{num_without:,} token(s) of which the tokenizer leaves nothing: labelled {OUTSIDE}"
+        return f"{num_without:,} token(s) of which the tokenizer leaves nothing: labelled {self.kind.of_no_piece}"
 
     @property
     def num_classes(self) -> int:  # type: ignore[override]
@@ -132,20 +146,21 @@ class EntityTask(FinetuningTask):
         labels = [list(itertools.islice(predicted, len(tokens))) for tokens in sentences.tokens]
         files = {"predictions.tsv": "".join(_prediction_lines(sentences, labels))}
         file_description = f"labels of {len(rows.rows_W):,} tokens"
-        if not (sentences.labels and sentences.scheme):
+        if not sentences.labels:
             return Conclusion(files, file_description, ["not scored: the tokens come without labels"])
-        scores = score(sentences.labels, labels, sentences.scheme.name)
+        scores = score(sentences.labels, labels, sentences.scheme.name if sentences.scheme else None)
         scores["eval_loss"] = mean_loss(logits_KxC, self.classes_of(sentences.labels)[rows.has_piece_W])
-        return Conclusion(files, file_description, [describe_counts(sentences.labels, labels)], scores)
+        notes = [describe_counts(sentences.labels, labels)] if sentences.scheme else []
+        return Conclusion(files, file_description, notes, scores)
 
     def labels_of(self, rows: EntityRows, logits_KxC: np.ndarray) -> list[str]:
-        """The label of each token, from the logits of those that have a piece; all other tokens get O."""
-        labels_W = np.full(len(rows.rows_W), OUTSIDE, object)
+        """The label of each token, from the logits of those that have a piece; all others get the kind's for them."""
+        labels_W = np.full(len(rows.rows_W), self.kind.of_no_piece, object)
         labels_W[rows.has_piece_W] = np.array(self.labels, object)[logits_KxC.argmax(axis=1)]
         return labels_W.tolist()
 
     def converse(self, ask: Ask) -> None:
-        """Shows the entities in each sentence."""
+        """Shows the entities in each sentence, or the label of each token."""
         for text in typed_lines("\nSentence (an empty line ends): ", are_last=True):
             print("\n".join(self._entities_in(text, ask)) or "(no entity)", flush=True)
 
@@ -162,7 +177,7 @@ class EntityTask(FinetuningTask):
         logits_KxC = rows.token_logits(*outputs)
         confidence_W = np.ones(len(spans))
         confidence_W[rows.has_piece_W] = probabilities(logits_KxC).max(axis=1)
-        for kind, start, end in read_entities(self.labels_of(rows, logits_KxC)):
+        for kind, start, end in self.kind.read(self.labels_of(rows, logits_KxC)):
             words = text[spans[start][0] : spans[end - 1][1]]
             yield f"{confidence_W[start:end].mean():7.3f}  {kind or 'entity'}: {words}"
 
@@ -175,16 +190,6 @@ def _prediction_lines(sentences: Sentences, labels: Sequence[Sequence[str]]) -> 
             columns.insert(1, sentences.labels[number])
         yield from ("\t".join(line) + "\n" for line in zip(*columns))
         yield "\n"
-
-
-def _parse_label_names(text: str | None) -> Sequence[str]:
-    """The labels in --label_names. Raises `UserError` if one is no label, or occurs twice."""
-    names = [name.strip() for name in text.split(",")] if text else []
-    doubled = "one occurs twice" if len(set(names)) < len(names) else ""
-    fault = next(filter(None, map(fault_of_entity_label, names)), doubled)
-    if fault:
-        raise UserError(f"--label_names={text}: {fault}; name each label once, with commas between, as O,B-PER,I-PER")
-    return names
 
 
 def _check_schemes(files: Sequence[Sentences]) -> None:

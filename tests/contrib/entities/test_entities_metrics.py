@@ -58,6 +58,11 @@ def test_the_counts_are_in_conllevals_words():
     assert describe_counts(true, predicted) == expected
 
 
+def test_scores_of_single_tokens():
+    scores = score([["A", "B", "B", "B"]], [["A", "B", "A", "_"]], None)
+    assert scores == pytest.approx({"accuracy": 1 / 2, "A_f1": 2 / 3, "B_f1": 1 / 2})
+
+
 def test_nothing_true_and_nothing_predicted_scores_0():
     scores = score([["O", "O"]], [["O", "O"]], "IOB2")
     assert (scores["accuracy"], scores["f1"], scores["precision"]) == (1, 0, 0)

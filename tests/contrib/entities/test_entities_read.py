@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from bert_tf.contrib.entities.labels import read_entities, read_strictly
+from bert_tf.contrib.entities.labels import KINDS, read_entities, read_strictly
 from bert_tf.contrib.entities.read import read_sentences
 from tests.entity_data import SENTENCES, columns
 from tests.preparation import write
@@ -14,8 +14,9 @@ from tests.refusals import refused
 EXPECTED = [(words.split(), labels.split()) for words, labels in SENTENCES]
 
 
-def read(tmp_path, text, name="train.tsv", **options):
-    return read_sentences(write(tmp_path / name, text), **{"allowed_labels": None, "needs_labels": True, **options})
+def read(tmp_path, text, name="train.tsv", kind="ner", **options):
+    options = {"allowed_labels": None, "needs_labels": True, **options}
+    return read_sentences(write(tmp_path / name, text), KINDS[kind], **options)
 
 
 def content(sentences):
@@ -90,6 +91,34 @@ NAMES = ["O", "B-P", "I-P", "B-T", "I-T"]
 def test_json_lines(tmp_path, field, tags_of):
     rows = (json.dumps({"id": "0", "tokens": words, field: tags_of(tags)}) + "\n" for words, tags in EXPECTED)
     assert content(read(tmp_path, "".join(rows), "train.jsonl", label_names=NAMES)) == EXPECTED
+
+
+TREEBANK = """# newdoc
+# text = Vamonos al 10 000
+1-2\tVamonos\t_\t_\t_\t_\t_\t_\t_\t_
+1\tVamos\tir\tVERB\tv\t_\t0\troot\t_\t_
+2\tnos\tnos\tPRON\tp\t_\t1\tobj\t_\t_
+3\t10 000\t10 000\tNUM\tm\t_\t1\tobl\t_\tSpaceAfter=No
+3.1\tva\tir\tVERB\tv\t_\t_\t_\t1:conj\t_
+
+1\t#\t#\tSYM\tm\t_\t0\troot\t_\t_
+"""
+
+
+def test_parts_of_speech(tmp_path):
+    expected = [(["Vamos", "nos", "10 000"], ["VERB", "PRON", "NUM"]), (["#"], ["SYM"])]
+    found = read(tmp_path, TREEBANK, "a.conllu", "pos")
+    assert content(found) == expected and found.notes.endswith("2 sentences, 4 tokens") and found.scheme is None
+    assert content(read(tmp_path, "Vamos\tVERB\nnos\tPRON\n10 000\tNUM\n\n#\tSYM\n", kind="pos")) == expected
+    rows = [{"tokens": tokens, "pos_tags": tags, "ner_tags": ["O"] * len(tags)} for tokens, tags in expected]
+    assert content(read(tmp_path, "\n".join(map(json.dumps, rows)), "a.jsonl", "pos")) == expected
+    without = "\n".join(
+        "\t".join([*line.split("\t")[:2], *"________"]) for line in TREEBANK.split("\n") if line[:1] == "1"
+    )
+    assert read(tmp_path, without, "b.conllu", "pos", needs_labels=False).labels is None
+    refused("line 4: the label is 'VERB': must be O, .*parts of speech .*--task_name=pos", read, tmp_path, TREEBANK)
+    message = "line 1: 4 columns, of which each but the first may be the label: keep two, such as by cut -f1,2"
+    refused(message, read, tmp_path, four_columns("\t"), kind="pos")
 
 
 def test_fields_with_text_that_are_not_read_are_named(tmp_path):

@@ -134,6 +134,24 @@ def test_the_program_asks_at_a_prompt(finished, data):
     assert re.search(r"\n(\(no entity\)|  0\.\d{3}  [PT]: \w.*)\n$", done.stdout), done.stdout
 
 
+def test_parts_of_speech(data, tmp_path, monkeypatch, capsys):
+    parts = dict(zip(SENTENCES[0][0].split(), "NOUN VERB DET ADJ NOUN .".split()))
+    text = "".join(f"{word}\t{part}\n" for word, part in parts.items()) + "\n"
+    files = dict(train_file=write(tmp_path / "a.tsv", text * 16), predict_file=write(tmp_path / "b.tsv", text))
+    trained = tmp_path / "run"
+    assert job(data, trained, task_name="pos", **files).run()
+    [lines] = predicted_in(trained)
+    assert [line[:2] for line in lines] == [list(pair) for pair in parts.items()]
+    scores = jobs.scores_in(trained)
+    assert scores["accuracy"] == np.mean([line[1] == line[2] for line in lines]) and "NOUN_f1" in scores
+    assert "strict_f1" not in scores and "phrases" not in capsys.readouterr().out
+    again = jobs.from_checkpoint(trained, predict_file=None)
+    refused("task.json: the label is '.': must be O, .*--task_name=pos", job(data, tmp_path / "a", **again).run)
+    monkeypatch.setattr(EntityTask, "labels_of", lambda self, rows, _: ["NOUN", "VERB"])
+    said = jobs.typed(job(data, tmp_path / "b", task_name="pos", **again), ["Anna sees"], monkeypatch, capsys)
+    assert all(map(re.fullmatch, (r"  0\.\d{3}  NOUN: Anna", r"  0\.\d{3}  VERB: sees"), said[-2:]))
+
+
 def test_the_loss_does_not_depend_on_the_split(finished, data, tmp_path):
     """Micro-batches of 4 sentences or of 2, with their different numbers of tokens, give the same updates."""
     jobs.assert_split_does_not_matter(finished, functools.partial(job, data), tmp_path)
