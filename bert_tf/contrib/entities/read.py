@@ -123,6 +123,8 @@ def _check_columns(path: Path, sentences: list[list[_Token]], has_labels: bool) 
             f"{path}: the first column numbers the tokens, and must hold them; keep the columns of tokens and labels, "
             f"for GermEval's files: cut -f2,3 {shlex.quote(path.name)} > OUT"
         )
+    if len(texts) > len(sentences) and set(texts) == {UNLABELLED}:
+        raise UserError(f"{path}: each word is {UNLABELLED}: the treebank leaves its text out, and says how to add it")
     for mark in ",;":
         if not has_labels and len(texts) > 1 and all(mark in text for text in texts):
             raise UserError(

@@ -117,6 +117,7 @@ def test_parts_of_speech(tmp_path):
     )
     assert read(tmp_path, without, "b.conllu", "pos", needs_labels=False).labels is None
     refused("line 4: the label is 'VERB': must be O, .*parts of speech .*--task_name=pos", read, tmp_path, TREEBANK)
+    refused("a.tsv: each word is _: the treebank leaves", read, tmp_path, "_\tVERB\n_\tNOUN\n", "a.tsv", "pos")
     message = "line 1: 4 columns, of which each but the first may be the label: keep two, such as by cut -f1,2"
     refused(message, read, tmp_path, four_columns("\t"), kind="pos")
 
