@@ -113,9 +113,9 @@ def read_sentences(
 
 
 def _check_columns(path: Path, sentences: list[list[_Token]], has_labels: bool) -> None:
-    """Raises `UserError` if what was read as tokens are numbers of tokens, or the lines of another kind of table.
+    """Raises `UserError` if what was read as tokens is none: numbers, words left out, or the lines of another table.
 
-    Numbers are the first column in CoNLL-U (3-4 is a range there), in GermEval's files, and as pandas' index.
+    Numbers are the first column in GermEval's files, in columns cut from CoNLL-U (3-4: a range), and of pandas' index.
     """
     texts = [token.text for tokens in sentences for token in tokens]
     if len(texts) > len(sentences) and all(map(_NUMBER.fullmatch, texts)):
