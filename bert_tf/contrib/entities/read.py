@@ -113,7 +113,7 @@ def read_sentences(
 
 
 def _check_columns(path: Path, sentences: list[list[_Token]], has_labels: bool) -> None:
-    """Raises `UserError` if what was read as tokens is none: numbers, words left out, or the lines of another table.
+    """Raises `UserError` if what was read are no tokens: numbers, words left out, or the lines of another table.
 
     Numbers are the first column in GermEval's files, in columns cut from CoNLL-U (3-4: a range), and of pandas' index.
     """
