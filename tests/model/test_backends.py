@@ -4,6 +4,7 @@ import ctypes
 import functools
 import inspect
 import itertools
+import re
 from unittest import mock
 
 import numpy as np
@@ -222,6 +223,19 @@ def test_the_scope_that_the_flags_choose_and_its_backend():
 def test_lookups_are_added_on_a_gpu_as_on_a_cpu(backend):
     expected = Plain().add_looked_up(tf.ones([8, H]), ROWS)
     np.testing.assert_allclose(backend(for_gpu=True).add_looked_up(tf.ones([8, H]), ROWS), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["embedding_norm", "residual_norm"])
+def test_the_gradients_of_a_norm_on_a_gpu_keep_no_normalised_rows(name):
+    """They read the rows, means and deviations from behind a barrier, or XLA would share what both passes compute."""
+    states, parameters, others = next(rest for each, *rest in CALLS if each == name)
+    inputs = make_inputs(states, parameters, tf.float16)
+    backend = GpuStep("float16", kernels="none")
+    run = functools.partial(results, backend, lambda *inputs: call(backend, name, inputs, others), inputs)
+    compiled = tf.function(run, jit_compile=True, autograph=False)
+    program = compiled.experimental_get_compiler_ir()(stage="hlo")
+    behind = rf"f(16|32)\[{R},{H}\]\S* f32\[{R},1\]\S* f32\[{R},1\]\S* opt-barrier\("
+    assert len(re.findall(behind, program)) == 1
 
 
 # --- The GPU's own kernels, beside XLA -----------------------------------------------------------

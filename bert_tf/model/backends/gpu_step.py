@@ -140,8 +140,10 @@ class GpuStep(PlainInStep):
             result = tf.reshape(centred * inverse * gamma_H + beta_H, shape)
 
             def gradient(d_result: tf.Tensor) -> list[tf.Tensor]:
+                # Behind a barrier, or XLA of TensorFlow 2.20 would keep the normalised rows, too.
+                d_result, x, mean_Rx1, inverse_Rx1 = optimization_barrier(d_result, x_RxH, mean, inverse)
                 d_result = tf.reshape(drop(as_float32(d_result), dropout), [-1, hidden_size])
-                d_x, d_gamma, d_beta = _layer_norm_gradient(d_result, x_RxH, mean, inverse, gamma_H)
+                d_x, d_gamma, d_beta = _layer_norm_gradient(d_result, x, mean_Rx1, inverse_Rx1, gamma_H)
                 d_sum = tf.reshape(d_x, shape)
                 d_position = d_sum if len(position_SxH.shape) == 3 else tf.reduce_sum(d_sum, axis=0)
                 return [d_sum, d_position, d_sum, d_gamma, d_beta]
