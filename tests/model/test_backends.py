@@ -251,6 +251,7 @@ FUSED = {
     ),
     "norm": (lambda: AddNorm(64, 64, 32, 0.0, EPSILON, HALF), "add_norm_forward add_norm_gradients"),
     "norm of short sequences with dropout": (lambda: AddNorm(64, 32, 32, 0.1, EPSILON, HALF), "draw_keep_bits"),
+    "wide norm with dropout": (lambda: AddNorm(64, 64, 2080, 0.1, EPSILON, HALF), ""),
     "gelu": (lambda: BiasGelu(128, 128, True, HALF), "bias_gelu_forward bias_gelu_gradients"),
     "word loss": (lambda: WordLoss(64, 300, 320, HALF), "word_loss word_loss_gradient"),
 }

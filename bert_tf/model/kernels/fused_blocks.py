@@ -42,8 +42,9 @@ class AddNorm(FusedOperation):
         if width % BITS_PER_WORD or width > _LARGEST_NORM:
             raise KernelsUnavailable(f"a hidden size of {width} is no multiple of 32, or over {_LARGEST_NORM}")
         num_programs, columns = rows // self.smallest_num_rows, 1 << (width - 1).bit_length()
+        rows_at_once = min(_NORM_ROWS, _LARGEST_NORM // columns)  # registers hold no more
         module, flat, by_row = "between_matmuls", ([rows, width], data), ([rows], floats)
-        constants = {"H": width, "COLUMNS": columns, "ROWS": _NORM_ROWS, "KEEP_SCALE": keep_scale(self.dropout_rate)}
+        constants = {"H": width, "COLUMNS": columns, "ROWS": rows_at_once, "KEEP_SCALE": keep_scale(self.dropout_rate)}
         return [
             Launch(
                 module,
@@ -51,14 +52,14 @@ class AddNorm(FusedOperation):
                 [data, floats, data, floats, floats, tf.int32],
                 [flat, flat, by_row, by_row],
                 {**constants, "EPSILON": self.epsilon},
-                (rows // _NORM_ROWS, 1, 1),
+                (rows // rows_at_once, 1, 1),
             ),
             Launch(
                 module,
                 "add_norm_gradients",
                 [data, data, floats, floats, floats, tf.int32],
                 [flat, flat, ([num_programs, 3, width], floats)],
-                {**constants, "STEPS": _NORM_STEPS},
+                {**constants, "STEPS": self.smallest_num_rows // rows_at_once},
                 (num_programs, 1, 1),
             ),
             *draw_keep_bits(self.dropout_rate, rows // self.sequence_length, self.sequence_length * width),

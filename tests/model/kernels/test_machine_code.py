@@ -95,7 +95,13 @@ def test_attention(monkeypatch, tmp_path, capability, S, D, packed):
         assert 2 * found.code.count("WARPGROUP.DEPBAR") <= found.code.count("HGMMA"), kernel.function
 
 
-@pytest.mark.parametrize("kind, sizes", [(AddNorm, (2048, 128, 1024, 0.1, 1e-12)), (BiasGelu, (2048, 4096, True))])
+@pytest.mark.parametrize(
+    "kind, sizes",
+    [
+        *((AddNorm, (2048, 128, hidden_size, 0.1, 1e-12)) for hidden_size in (1024, 2048, 4096)),
+        (BiasGelu, (2048, 4096, True)),
+    ],
+)
 def test_between_matmuls(monkeypatch, tmp_path, kind, sizes):
     capability = (9, 0)
     kernels = kernels_of(monkeypatch, capability, lambda: kind(*sizes, tf.float16))
