@@ -22,6 +22,7 @@ PRESETS: dict[str, tuple] = {
     "tiny": (2, 128),
 }
 GOOGLE_VOCAB_SIZE, GOOGLE_CASED_VOCAB_SIZE = 30_522, 28_996  # of the English models
+TENSOR_CORE_UNIT = 8  # of which tensor cores want a matmul's dimensions to be multiples
 # "gelu" is the tanh approximation, which Google's and NVIDIA's code computes under that name;
 # "gelu_exact" is the erf form, which Hugging Face calls "gelu".
 ACTIVATIONS = ("gelu", "gelu_exact")
@@ -89,8 +90,8 @@ class BertConfig:
 
     @property
     def padded_vocab_size(self) -> int:
-        """Rows of the word-embedding table in the model: a multiple of 8, which tensor cores need."""
-        return -(-self.vocab_size // 8) * 8
+        """Rows of the word-embedding table in the model."""
+        return -(-self.vocab_size // TENSOR_CORE_UNIT) * TENSOR_CORE_UNIT
 
     @property
     def head_size(self) -> int:

@@ -17,7 +17,7 @@ import os
 from typing import Any, NamedTuple
 
 from bert_tf.base.machine.hardware import GIB, count_cores, free_memory, gpu_memories
-from bert_tf.bert_config import BertConfig
+from bert_tf.bert_config import TENSOR_CORE_UNIT, BertConfig
 from bert_tf.model.kernels.requirements import LOSS_UNIT, can_attend, may_have_kernels
 from bert_tf.optimizer_registry import OPTIMIZERS
 from bert_tf.settings.programs import ProgramOptions
@@ -112,6 +112,7 @@ class Workload:
     classifies: bool = False  # with 0 predictions: a classifier after the pooler instead of the head for spans
     no_next_sentence: bool = False  # with predictions: neither a pooler nor the head for the next sentence
     num_choices: int = 1  # sequences in each row of a micro-batch
+    num_instances: int = 1  # the most that are packed into a row
     num_at_once: int = 1  # micro-batches in memory at the same time
     num_moments: int = 2  # values that the optimizer keeps for each weight
     has_kernels: bool = False  # whether the GPU can run kernels of our own, in scope "step"
@@ -160,7 +161,8 @@ class Workload:
     @property
     def last_layer_share(self) -> float:
         """The share of a row's positions for which the last layer computes results."""
-        num_read = self.num_predictions + self.uses_pooler
+        num_read = self.num_predictions + self.uses_pooler * self.num_instances
+        num_read += -num_read % TENSOR_CORE_UNIT
         return min(1.0, num_read / self.sequence_length) if num_read else 1.0
 
     @property

@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from bert_tf.base.tensorflow import keras, tf
-from bert_tf.bert_config import BertConfig
+from bert_tf.bert_config import TENSOR_CORE_UNIT, BertConfig
 from bert_tf.model.backends.plain import Plain, ProductAndBias
 from bert_tf.model.elementwise import Dropout, length_of
 from bert_tf.model.randomness import DropoutKey, truncated_normal
@@ -32,8 +32,6 @@ from bert_tf.model.weight_copies import Copies, WeightCopies
 
 # Dropouts are numbered by site: 0 for the embeddings, then three for each layer, then those of the heads.
 _SITES_PER_LAYER = 3
-# Tensor cores want a matmul's dimensions to be multiples of this.
-_ROWS_AT_ONCE = 8
 Dense = tuple[tf.Variable, tf.Variable]  # kernel, bias
 Norm = tuple[tf.Variable, tf.Variable]  # gamma, beta
 
@@ -290,7 +288,7 @@ class BertEncoder(keras.Model):
         counts = [positions.shape[1] for positions in positions_BxP]
         # int64, because TensorFlow concatenates int32 on the host, even on GPU machines.
         columns = [tf.cast(positions, tf.int64) for positions in positions_BxP]
-        num_unused = -sum(counts) % _ROWS_AT_ONCE
+        num_unused = -sum(counts) % TENSOR_CORE_UNIT
         columns.append(tf.zeros([tf.shape(columns[0])[0], num_unused], tf.int64))
         states_BxPxH = self.hidden_states(features, dropout, tf.concat(columns, axis=1))[-1]
         return tf.split(states_BxPxH, [*counts, num_unused], axis=1)[:-1]

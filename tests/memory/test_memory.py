@@ -213,11 +213,12 @@ def test_a_plan_for_a_named_gpu_has_the_gpus_scope_and_needs_no_records():
     assert model.startswith("model: 24 layers x 1024, vocabulary of 30522") and "scope step" in work
 
 
-@pytest.mark.parametrize("packing, expected", [(False, 5), (True, 6)])
-def test_a_packed_row_is_planned_with_the_predictions_that_it_has_room_for(packing, expected):
+@pytest.mark.parametrize("packing, expected, share", [(False, 5, 0.25), (True, 6, 0.5)])
+def test_a_packed_row_is_planned_with_the_predictions_and_instances_that_it_has_room_for(packing, expected, share):
+    """With the instances' first positions and in whole eights, these are what the last layer computes."""
     config = PretrainingConfig(max_seq_length=32, max_predictions_per_seq=5, packing=packing)
-    options = PretrainingOptions(model_dir="unused")
-    assert PretrainingTask.workload(config, options, SMALL).num_predictions == expected
+    work = PretrainingTask.workload(config, PretrainingOptions(model_dir="unused"), SMALL)
+    assert work.num_predictions == expected and work.last_layer_share == share
 
 
 @pytest.mark.parametrize(

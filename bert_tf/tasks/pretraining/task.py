@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from bert_tf.base.errors import UserError
 from bert_tf.batches.instance_set import OTHER_TOKENIZATION, InstanceSet
-from bert_tf.batches.packing import predictions_per_row
+from bert_tf.batches.packing import MAX_INSTANCES_PER_ROW, predictions_per_row
 from bert_tf.bert_config import GOOGLE_VOCAB_SIZE, BertConfig
 from bert_tf.memory.plan import Workload
 from bert_tf.settings.declaration import pick_settings
@@ -66,7 +66,9 @@ class PretrainingTask(Task):
     @classmethod
     def workload(cls, config: PretrainingConfig, options: PretrainingOptions, bert_config: BertConfig) -> Workload:
         length, num_predictions = config.max_seq_length, config.max_predictions_per_seq
+        num_instances = 1
         if config.packing:
+            num_instances = MAX_INSTANCES_PER_ROW
             num_predictions = predictions_per_row(num_predictions, length, options.masked_lm_prob)
         return Workload.from_config(
             config,
@@ -74,6 +76,7 @@ class PretrainingTask(Task):
             bert_config,
             sequence_length=length,
             num_predictions=num_predictions,
+            num_instances=num_instances,
             no_next_sentence=config.no_next_sentence,
         )
 
