@@ -238,6 +238,18 @@ def test_the_gradients_of_a_norm_on_a_gpu_keep_no_normalised_rows(name):
     assert len(re.findall(behind, program)) == 1
 
 
+def test_the_gradients_of_positions_on_a_gpu_are_sums_of_flat_rows():
+    """A sum over the first of three dimensions makes XLA for GPUs transpose the embeddings."""
+    inputs = make_inputs([], [[B, S, H], [S, H], [B, S, H], [H], [H]], tf.float32)
+    run = functools.partial(
+        results, GpuStep(), lambda *inputs: GpuStep().embedding_norm(*inputs, EPSILON, None), inputs
+    )
+    compiled = tf.function(run, jit_compile=True, autograph=False)
+    program = compiled.experimental_get_compiler_ir()(stage="hlo")
+    summed = re.findall(r"reduce\(f32\[([\d,]+)\]\S* .*dimensions=\{0\}", program)
+    assert f"{B},{S * H}" in summed and f"{B},{S},{H}" not in summed
+
+
 # --- The GPU's own kernels, beside XLA -----------------------------------------------------------
 
 # What calls kernels, and those of its kernels that are spoilt in turn. Dropout takes XLA long to compile.
