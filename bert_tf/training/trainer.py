@@ -39,6 +39,8 @@ from bert_tf.training.step import GradientSums, TrainStep
 # Ranks whose updates take this long may differ so much that some would exceed the all-reduce's time limit:
 # they first wait for each other in `Workers.keep_alive`.
 LONG_UPDATE_SECS = 10.0
+# The report reads the whole log. After it was made, it rests for so many times as long as that took.
+REPORT_REST = 19.0
 
 
 class Training(NamedTuple):
@@ -107,6 +109,7 @@ class Trainer:
         self._note_once = functools.cache(telemetry.note)
         self._num_applied = 0
         self._stopped_by: str | None = None
+        self._next_report_at = 0.0
 
     def fit(self, afterwards: Callable[[Telemetry, int], None] = lambda *_: None) -> bool:
         """Runs updates until `num_updates` have been applied, or early stopping; saves at intervals and at the end.
@@ -134,6 +137,7 @@ class Trainer:
             afterwards(self._telemetry, self._take_best())
         reason = self._stopped_by or (CONVERGED if self._num_applied < self._training.num_updates else DONE)
         self._telemetry.end(reason, total_secs=training_secs)
+        self._next_report_at = 0.0
         self._renew_report()
         return not self._stopped_by
 
@@ -330,7 +334,9 @@ class Trainer:
         return update
 
     def _renew_report(self) -> None:
-        """(Re)writes report.html in the run folder, on the chief."""
-        folder = self._folder.path
-        if self._workers.is_chief:
+        """(Re)writes report.html in the run folder, on the chief, unless it still rests (`REPORT_REST`)."""
+        folder, started = self._folder.path, time.monotonic()
+        if self._workers.is_chief and started >= self._next_report_at:
             self._telemetry.write(REPORT, report.write_page, [folder], folder / REPORT, folder.name)
+            ended = time.monotonic()
+            self._next_report_at = ended + REPORT_REST * (ended - started)

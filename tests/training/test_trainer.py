@@ -183,6 +183,24 @@ def test_a_checkpoint_that_fails_is_a_warning_and_the_last_one_an_error(tmp_path
     assert stored(tmp_path) == {2: 2.0}
 
 
+def test_a_report_that_takes_long_is_made_less_often(tmp_path, count, monkeypatch):
+    """It reads the whole log, so it takes longer and longer. Here it takes a second, and so does a checkpoint."""
+    clock, made = [0.0], []
+
+    def take_a_second(*_):
+        clock[0] += 1.0
+        return tmp_path
+
+    def write_page(*_):
+        made.append(clock[0])
+        take_a_second()
+
+    monkeypatch.setattr(trainer, "time", types.SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(trainer.report, "write_page", write_page)
+    assert count(tmp_path, 2 * 50, take_a_second)
+    assert made == [1.0, 21.0, 41.0, 53.0], "at the first checkpoint, in a twentieth of the time, and at the end"
+
+
 def test_a_run_that_goes_on_with_changes_records_them(tmp_path, count, monkeypatch):
     """As config.json has only the settings of the last start; a run without a checkpoint only begins."""
     monkeypatch.setattr(RunFolder, "check", lambda *_: "seed: 1 there, 3 now")
