@@ -7,6 +7,7 @@ TensorFlow is imported. If a user's program has imported TensorFlow before, they
 from __future__ import annotations
 
 import os
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from bert_tf.base.machine.software import check_temporary_folder, check_version, contains_keras_2
@@ -68,6 +69,27 @@ def parse_object_graph(stored: bytes) -> Any:
     from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
     return TrackableObjectGraph.FromString(stored)
+
+
+def bind_gradient(result: tf.Tensor) -> None:
+    """Binds the gradient function of a result of `tf.custom_gradient` in a graph to the life of this graph.
+
+    TensorFlow registers the function for the life of the process, and it holds the graph, which holds the memory of all
+    variables that it reads: a program that makes models again and again would run out of memory.
+    """
+    from tensorflow.python.framework.ops import gradient_registry
+
+    name, graph = result.op.get_attr("_gradient_op_type").decode(), result.graph
+    gradient = gradient_registry.lookup(name)
+    graph.bound_gradients = [*getattr(graph, "bound_gradients", ()), gradient]
+    find = weakref.ref(gradient)
+
+    def call(*arguments: Any) -> Any:
+        alive = find()
+        assert alive, "whoever asks for an operation's gradient has its graph"
+        return alive(*arguments)
+
+    gradient_registry._registry[name]["type"] = call
 
 
 def limit_leaked_memory() -> None:

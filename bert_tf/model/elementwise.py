@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from bert_tf.base.tensorflow import tf
+from bert_tf.base.tensorflow import bind_gradient, tf
 from bert_tf.model.visibility import VisibleKeys
 
 # Added to the scores of padding, as in Google's code: exp(-10000) is 0 in float32.
@@ -25,7 +25,10 @@ class Dropout(NamedTuple):
 
 def with_gradient(function: Callable, *inputs: Any) -> Any:
     """The results of function(*inputs), which returns them and their gradient function; variables are read first."""
-    return tf.custom_gradient(function)(*map(tf.convert_to_tensor, inputs))
+    results = tf.custom_gradient(function)(*map(tf.convert_to_tensor, inputs))
+    if not tf.executing_eagerly():
+        bind_gradient(tf.nest.flatten(results)[0])
+    return results
 
 
 def as_float32(x: tf.Tensor) -> tf.Tensor:

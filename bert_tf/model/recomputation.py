@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Callable
 
 from bert_tf.base.tensorflow import tf
+from bert_tf.model.elementwise import with_gradient
 
 
 def float_tensors(structure: Any) -> list[tf.Tensor]:
@@ -30,7 +31,6 @@ def keep_only_arguments(function: Callable, differentiate: Callable, arguments: 
         lambda value: tf.convert_to_tensor(value) if isinstance(value, tf.Variable) else value, tuple(arguments)
     )
 
-    @tf.custom_gradient
     def run(*tensors: tf.Tensor):
         inputs = _with_tensors(arguments, tensors)
 
@@ -40,7 +40,7 @@ def keep_only_arguments(function: Callable, differentiate: Callable, arguments: 
 
         return function(*inputs), gradient
 
-    return run(*(value for value in tf.nest.flatten(arguments) if tf.is_tensor(value)))
+    return with_gradient(run, *(value for value in tf.nest.flatten(arguments) if tf.is_tensor(value)))
 
 
 def _not_before(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:

@@ -1,11 +1,13 @@
 """The model's own contracts; parity with an independent implementation is in test_model_parity."""
 
+import gc
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from bert_tf.base.tensorflow import keras
-from bert_tf.model.backends import make_backend
+from bert_tf.model.backends import Plain, make_backend
 from bert_tf.model.encoder import BertEncoder, first_positions
 from bert_tf.model.randomness import DropoutKey, update_key
 from bert_tf.optimizer.keras_optimizers import NVLAMB
@@ -115,6 +117,29 @@ def test_a_model_that_keras_saves_goes_on_when_loaded(tmp_path):
     assert not copy.layers[-2].trainable_variables
     for _ in range(2):
         assert loaded.train_on_batch(features, targets) == model.train_on_batch(features, targets)
+
+
+def count_alive(kind):
+    gc.collect()
+    return sum(type(each) is kind for each in gc.get_objects())
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_of_a_model_that_was_trained_and_dropped_no_graph_is_left(recompute):
+    """A notebook's cell may be run fifty times; a graph holds the memory of the variables that it reads."""
+
+    def train():
+        inputs, features = make_inputs(batch_size=4)
+        model = keras.Model(inputs, keras.layers.Dense(2)(BertEncoder(CONFIG, Plain(recompute=recompute))(inputs)[1]))
+        model.compile("sgd", "mse")
+        model.train_on_batch(features, tf.ones([4, 2]))
+
+    kind = type(tf.function(lambda: None).get_concrete_function().graph)
+    counts = []
+    for _ in range(3):
+        train()
+        counts.append(count_alive(kind))
+    assert counts[1] == counts[2]
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "float64"])
