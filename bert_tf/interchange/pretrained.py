@@ -11,6 +11,7 @@ import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_folder
+from bert_tf.base.tensorflow import limit_leaked_memory
 from bert_tf.interchange.google import CONFIG_FILE
 from bert_tf.interchange.initialise import choose_tokenizer, find_weights, require_config
 from bert_tf.model.encoder import BertEncoder
@@ -84,6 +85,7 @@ def from_pretrained(
     weights = find_weights(folder, "folder")
     config = require_config(weights)
     tokenizer, assumed = choose_tokenizer(vocab_file, CasingFlags(do_lower_case, strip_accents), config, weights)
+    limit_leaked_memory()
     encoder = BertEncoder(config, name=name)
     check_encoder(
         weights, named_variables(encoder.variables), "name other weights, or put their own configuration beside them"

@@ -96,7 +96,8 @@ class Embeddings(BertLayer):
         segments_BxSxT = tf.one_hot(segment_ids_BxS, config.type_vocab_size)
         segment_BxSxH = self.backend.look_up_segments(segments_BxSxT, self.token_type_embeddings)
         if position_ids_BxS is None:
-            position = self.position_embeddings[:length]
+            # A slice of the variable itself has an attribute, which TensorFlow up to 2.15 leaks on Python 3.11.
+            position = tf.convert_to_tensor(self.position_embeddings)[:length]
         else:
             position = tf.gather(self.position_embeddings, position_ids_BxS)
         drop = self.backend.dropout(dropout, 0, config.hidden_dropout_prob, word_BxSxH.shape)

@@ -13,7 +13,7 @@ from tokenizers import pre_tokenizers
 
 import bert_tf
 from bert_tf.base.tensorflow import keras, tf
-from bert_tf.interchange import initialise
+from bert_tf.interchange import initialise, pretrained
 from bert_tf.interchange.export import export
 from bert_tf.interchange.initialise import choose_config, choose_tokenizer, find_weights
 from bert_tf.model.heads import ClassifierModel, MaskedWordModel, PretrainingModel, SpanModel
@@ -364,6 +364,16 @@ def test_weights_trained_in_python_go_back_to_the_programs(encoder, tmp_path):
     shutil.copy(encoder / "bert_config.json", tmp_path / "keras")
     message = "folder=.*/keras: checkpoint .*/keras/bert_model.ckpt was written by Keras"
     refused(message, bert_tf.from_pretrained, tmp_path / "keras")
+
+
+def test_what_tensors_leak_is_limited_before_the_first_variable(encoder, monkeypatch):
+    made = []
+    monkeypatch.setattr(pretrained, "limit_leaked_memory", lambda: made.append("tensors"))
+    monkeypatch.setattr(pretrained, "BertEncoder", lambda *_, **__: made.append("variables"))
+    monkeypatch.setattr(pretrained, "named_variables", lambda _: made.append("read"))
+    with pytest.raises(AttributeError):
+        bert_tf.from_pretrained(encoder)
+    assert made == ["tensors", "variables"]
 
 
 def test_features(encoder):

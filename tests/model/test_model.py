@@ -142,6 +142,15 @@ def test_of_a_model_that_was_trained_and_dropped_no_graph_is_left(recompute):
     assert counts[1] == counts[2]
 
 
+def test_calls_of_an_encoder_leave_no_tensor():
+    encoder, features = BertEncoder(CONFIG), make_inputs()[1]
+    counts = []
+    for _ in range(3):
+        encoder(features)
+        counts.append(count_alive(type(tf.ones([]))))
+    assert counts[1] == counts[2]
+
+
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "float64"])
 def test_a_policy_of_keras_is_that_of_other_layers(policy):
     features = make_features()
