@@ -81,7 +81,9 @@ def bind_gradient(result: tf.Tensor) -> None:
 
     name, graph = result.op.get_attr("_gradient_op_type").decode(), result.graph
     gradient = gradient_registry.lookup(name)
-    graph.bound_gradients = [*getattr(graph, "bound_gradients", ()), gradient]
+    if not hasattr(graph, "bound_gradients"):
+        graph.bound_gradients = []
+    graph.bound_gradients.append(gradient)
     find = weakref.ref(gradient)
 
     def call(*arguments: Any) -> Any:

@@ -225,28 +225,24 @@ def test_lookups_are_added_on_a_gpu_as_on_a_cpu(backend):
     np.testing.assert_allclose(backend(for_gpu=True).add_looked_up(tf.ones([8, H]), ROWS), expected, rtol=1e-6)
 
 
+def gpu_program(name, dtype):
+    """XLA's program, not yet optimized, of the first call of that name and its gradients."""
+    states, parameters, others = next(rest for each, *rest in CALLS if each == name)
+    inputs, backend = make_inputs(states, parameters, dtype), GpuStep(dtype.name, kernels="none")
+    run = functools.partial(results, backend, lambda *inputs: call(backend, name, inputs, others), inputs)
+    return tf.function(run, jit_compile=True, autograph=False).experimental_get_compiler_ir()(stage="hlo")
+
+
 @pytest.mark.parametrize("name", ["embedding_norm", "residual_norm"])
 def test_the_gradients_of_a_norm_on_a_gpu_keep_no_normalised_rows(name):
     """They read the rows, means and deviations from behind a barrier, or XLA would share what both passes compute."""
-    states, parameters, others = next(rest for each, *rest in CALLS if each == name)
-    inputs = make_inputs(states, parameters, tf.float16)
-    backend = GpuStep("float16", kernels="none")
-    run = functools.partial(results, backend, lambda *inputs: call(backend, name, inputs, others), inputs)
-    compiled = tf.function(run, jit_compile=True, autograph=False)
-    program = compiled.experimental_get_compiler_ir()(stage="hlo")
     behind = rf"f(16|32)\[{R},{H}\]\S* f32\[{R},1\]\S* f32\[{R},1\]\S* opt-barrier\("
-    assert len(re.findall(behind, program)) == 1
+    assert len(re.findall(behind, gpu_program(name, tf.float16))) == 1
 
 
 def test_the_gradients_of_positions_on_a_gpu_are_sums_of_flat_rows():
     """A sum over the first of three dimensions makes XLA for GPUs transpose the embeddings."""
-    inputs = make_inputs([], [[B, S, H], [S, H], [B, S, H], [H], [H]], tf.float32)
-    run = functools.partial(
-        results, GpuStep(), lambda *inputs: GpuStep().embedding_norm(*inputs, EPSILON, None), inputs
-    )
-    compiled = tf.function(run, jit_compile=True, autograph=False)
-    program = compiled.experimental_get_compiler_ir()(stage="hlo")
-    summed = re.findall(r"reduce\(f32\[([\d,]+)\]\S* .*dimensions=\{0\}", program)
+    summed = re.findall(r"reduce\(f32\[([\d,]+)\]\S* .*dimensions=\{0\}", gpu_program("embedding_norm", tf.float32))
     assert f"{B},{S * H}" in summed and f"{B},{S},{H}" not in summed
 
 

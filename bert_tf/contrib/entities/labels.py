@@ -49,10 +49,16 @@ class Scheme(NamedTuple):
         return f"{self.name} ({self.num_entities:,} entities{broken})"
 
 
+def fault_of_token_label(label: str) -> str:
+    """What is wrong with a label of single tokens; "" if nothing is."""
+    fault = fault_of_label(label)
+    return fault and f"the label is {label!r:.80}: {fault}"
+
+
 def fault_of_entity_label(label: str) -> str:
-    """What is wrong with a label; "" if nothing is."""
-    if label and (fault := fault_of_label(label)):
-        return f"the label is {label!r:.80}: {fault}"
+    """What is wrong with a label of entities; "" if nothing is."""
+    if label and (fault := fault_of_token_label(label)):
+        return fault
     if label == OUTSIDE or (label[:1] in set("BIESLUM") and (len(label) == 1 or (label[1] == "-" and len(label) > 2))):
         return ""
     rule = (
@@ -62,12 +68,6 @@ def fault_of_entity_label(label: str) -> str:
     if label.startswith(f"{OUTSIDE}-"):
         rule = f"{OUTSIDE} has no type"
     return f"the label is {label!r:.80}: {rule}"
-
-
-def fault_of_token_label(label: str) -> str:
-    """The same for a label of single tokens."""
-    fault = fault_of_label(label)
-    return fault and f"the label is {label!r:.80}: {fault}"
 
 
 @functools.lru_cache(maxsize=1 << 12)

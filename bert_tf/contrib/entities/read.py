@@ -2,10 +2,10 @@
 
 A line has columns with tabs between them or, in a file whose first line has no tab, blanks: the first is the token,
 the last its label, as in CoNLL-2003 and BioBERT's files; a file of one column has no labels. In CoNLL-U, with ten
-columns, the second is the token and the fourth its part of speech. A blank line ends a
-sentence, and so does ``-DOCSTART-``. A line that begins with # is a comment if it has another number of columns than
-other lines, names a value (``# id = 1``, of CoNLL-U), or stands before a sentence and ends in no label (MultiCoNER). In
-JSON lines each object is a sentence: ``tokens``, and ``ner_tags``, ``pos_tags``, ``upos`` or ``tags``.
+columns, the second is the token and the fourth its part of speech. A blank line ends a sentence, and so does
+``-DOCSTART-``. A line that begins with # is a comment if it has another number of columns than other lines, names a
+value (``# id = 1``, of CoNLL-U), or stands before a sentence and ends in no label (MultiCoNER). In JSON lines each
+object is a sentence: ``tokens``, and the labels in the field ``tags`` or that of their kind (`LabelKind.fields`).
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def read_sentences(
       max_bad_records: how many faulty sentences may be left out.
 
     Raises:
-      UserError: the file is empty, not UTF-8, its labels follow no scheme, its first column only numbers the tokens, or
-        more sentences are faulty.
+      UserError: the file is empty, not UTF-8, its labels follow no scheme or may be in several columns, its first
+        column holds no tokens, or more sentences are faulty.
     """
     check_file(path, NAME_A_FILE)
     bad, unread, comments = BadRecords(max_bad_records, "sentence", str(path)), UnreadFields(), list[int]()
@@ -78,7 +78,13 @@ def read_sentences(
     else:
         lines = [(number, line.rstrip("\r\n")) for number, line in decoded_lines(path)]
         records = (list(block) for is_break, block in itertools.groupby(lines, _is_break) if not is_break)
-        parse = functools.partial(_parse_columns, form=_find_form(lines), kind=kind, comments=comments)
+        form = _find_form(lines)
+        if form.num_columns > 2 and not (form.is_treebank or kind.has_scheme):
+            raise UserError(
+                f"{path}, line {form.line}: {form.num_columns} columns, of which each but the first may be the label: "
+                f"keep two, such as by cut -f1,2 {shlex.quote(path.name)} > OUT, or write CoNLL-U"
+            )
+        parse = functools.partial(_parse_columns, form=form, kind=kind, comments=comments)
     sentences: list[list[_Token]] = []
     first_lines: dict[str | None, int] = {}  # valid label -> the line where it first occurs
     for record in records:
@@ -179,8 +185,7 @@ def _columns(text: str, has_tabs: bool) -> list[str]:
 def _parse_columns(block: Sequence[tuple[int, str]], form: _Form, kind: LabelKind, comments: list[int]) -> list[_Token]:
     """The tokens of a sentence's lines; adds the numbers of comments that look like tokens to `comments`.
 
-    Raises ValueError, which names the line, for one with another number of columns, or with several that may be the
-    part of speech.
+    Raises ValueError, which names the line, for one with another number of columns.
     """
     tokens: list[_Token] = []
     for number, text in block:
@@ -192,11 +197,6 @@ def _parse_columns(block: Sequence[tuple[int, str]], form: _Form, kind: LabelKin
         elif has_form and form.is_treebank:
             if columns[0].isdigit():  # else a contraction, whose words follow, or an omitted word
                 tokens.append(_Token(number, columns[1], None if columns[3] == UNLABELLED else columns[3]))
-        elif has_form and form.num_columns > 2 and not kind.has_scheme:
-            raise ValueError(
-                f"line {number}: {len(columns)} columns, of which each but the first may be the label: keep two, "
-                "such as by cut -f1,2, or write CoNLL-U"
-            )
         elif has_form:
             tokens.append(_Token(number, columns[0].strip(" ") or columns[0], columns[-1] if has_label else None))
         else:

@@ -145,7 +145,10 @@ class GpuStep(PlainInStep):
                 d_result = tf.reshape(drop(as_float32(d_result), dropout), [-1, hidden_size])
                 d_x, d_gamma, d_beta = _layer_norm_gradient(d_result, x, mean_Rx1, inverse_Rx1, gamma_H)
                 d_sum = tf.reshape(d_x, shape)
-                d_position = d_sum if len(position_SxH.shape) == 3 else _sum_batch(d_sum)
+                d_position = d_sum
+                if len(position_SxH.shape) == 2:
+                    # Summed as rows of S*H elements, or XLA would write other arrays of the shape with the batch last.
+                    d_position = tf.reshape(_sum_rows(tf.reshape(d_x, [shape[0], -1])), shape[1:])
                 return [d_sum, d_position, d_sum, d_gamma, d_beta]
 
             return self._rounded(drop(result, dropout)), gradient
@@ -309,12 +312,6 @@ def _hide_rounding(x: tf.Tensor) -> tf.Tensor:
 def _sum_rows(rows_RxH: tf.Tensor) -> tf.Tensor:
     """Gradient of x + bias -> gradient of the bias, in float32."""
     return tf.reduce_sum(as_float32(rows_RxH), axis=0)
-
-
-def _sum_batch(x_BxSxH: tf.Tensor) -> tf.Tensor:
-    """[S, H]. As a sum over rows of S*H elements, or XLA would write other arrays of the shape with the batch last."""
-    shape = tf.shape(x_BxSxH)
-    return tf.reshape(tf.reduce_sum(tf.reshape(x_BxSxH, [shape[0], -1]), axis=0), shape[1:])
 
 
 def _layer_norm_gradient(d_result_RxH, x_RxH, mean_Rx1, inverse_Rx1, gamma_H) -> tuple[tf.Tensor, ...]:

@@ -144,6 +144,7 @@ def test_parts_of_speech(data, tmp_path, monkeypatch, capsys):
     assert [line[:2] for line in lines] == [list(pair) for pair in parts.items()]
     scores = jobs.scores_in(trained)
     assert scores["accuracy"] == np.mean([line[1] == line[2] for line in lines]) and "NOUN_f1" in scores
+    assert json.loads((trained / "config.json").read_text())["main_score"] == "accuracy"
     assert "strict_f1" not in scores and "phrases" not in capsys.readouterr().out
     again = jobs.from_checkpoint(trained, predict_file=None)
     refused("task.json: the label is '.': must be O, .*--task_name=pos", job(data, tmp_path / "a", **again).run)
