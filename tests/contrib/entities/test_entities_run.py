@@ -148,6 +148,10 @@ def test_parts_of_speech(data, tmp_path, monkeypatch, capsys):
     assert "strict_f1" not in scores and "phrases" not in capsys.readouterr().out
     again = jobs.from_checkpoint(trained, predict_file=None)
     refused("task.json: the label is '.': must be O, .*--task_name=pos", job(data, tmp_path / "a", **again).run)
+    export(str(trained), tmp_path / "theirs")
+    jobs.changed_json(tmp_path / "theirs/config.json", id2label=None)
+    unnamed = job(data, tmp_path / "c", task_name="pos", **jobs.from_checkpoint(tmp_path / "theirs"))
+    refused("config.json: the labels have no names; give the model's labels there", unnamed.run)
     monkeypatch.setattr(EntityTask, "labels_of", lambda self, rows, _: ["NOUN", "VERB"])
     said = jobs.typed(job(data, tmp_path / "b", task_name="pos", **again), ["Anna sees"], monkeypatch, capsys)
     assert all(map(re.fullmatch, (r"  0\.\d{3}  NOUN: Anna", r"  0\.\d{3}  VERB: sees"), said[-2:]))
