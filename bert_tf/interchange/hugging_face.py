@@ -75,6 +75,8 @@ def is_transposed(name: str) -> bool:
     return name.endswith("/kernel")
 
 
+# Earlier versions of PyTorch can be made to run code in a file even with weights_only (CVE-2025-32434).
+_SAFE_TORCH = (2, 6)
 # Fields of ``config.json``, and their values with which our encoder computes the same; the first is the default.
 _ALLOWED: dict[str, Sequence[Any]] = {
     "model_type": ["bert"],
@@ -252,6 +254,11 @@ def _open_torch_file(path: Path) -> dict[str, StoredTensor]:
         import torch  # needed only for these files
     except ImportError:
         raise UserError(f"{path} can only be read by PyTorch: 'pip install torch', or {save_again}") from None
+    if tuple(map(int, re.findall(r"\d+", torch.__version__)[:2])) < _SAFE_TORCH:
+        raise UserError(
+            f"{path}: the file could run code in PyTorch {torch.__version__} (CVE-2025-32434); install 2.6 or later, "
+            f"or {save_again}"
+        )
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
         tensors = {str(name): value.detach() for name, value in content.items()}  # fails unless all are tensors

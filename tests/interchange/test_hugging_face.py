@@ -102,9 +102,9 @@ def tensor(array):
     return made
 
 
-def stand_in(monkeypatch, load):
+def stand_in(monkeypatch, load, version="2.10.0+cpu"):
     """Puts a module in place of PyTorch, which is not required here; returns what notes the calls of `load`."""
-    torch = SimpleNamespace(load=mock.Mock(side_effect=load))
+    torch = SimpleNamespace(load=mock.Mock(side_effect=load), __version__=version)
     monkeypatch.setitem(sys.modules, "torch", torch)
     return torch.load
 
@@ -165,6 +165,9 @@ def test_pytorchs_files_without_pytorch_and_what_it_refuses(tmp_path, monkeypatc
     for answer in (refusal, [[1]], [{"epoch": 3}], [{"model": {}}]):
         stand_in(monkeypatch, answer)
         refused(message, read_folder, tmp_path)
+    load = stand_in(monkeypatch, [{}], "2.5.1+cu121")
+    refused(f"could run code in PyTorch 2.5.1.cu121 .*; install 2.6 or later, or {way}", read_folder, tmp_path)
+    load.assert_not_called()
 
 
 def test_names_both_ways():
