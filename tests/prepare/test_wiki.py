@@ -89,6 +89,14 @@ def test_of_a_damaged_file_what_stands_before_the_damage_is_kept(tmp_path):
     assert len(content) / 4 < byte <= len(content)
 
 
+def test_a_stream_that_unpacks_to_gigabytes_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "wikicorpus_en.xml.bz2"
+    path.write_bytes(multistream("".join(PAGES).encode(), page("Blank", " " * 5000).encode()))
+    assert read(path)[0] == [*LINES, ""]
+    monkeypatch.setattr(wiki, "_LARGEST_STREAM_BYTES", 5000)
+    refused(r"en.xml.bz2, byte [\d,]+: a bzip2 stream of more than 5,000 bytes.*bzip2 -dk", read, path)
+
+
 def test_a_multistream_dump_loses_only_its_damaged_streams(tmp_path):
     streams = [page(f"{n}", f"It is {n}.").encode() for n in range(4)]
     streams[3] = streams[3].removesuffix(b"</page>\n")

@@ -46,6 +46,7 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 # Not PMC012xxxxxx, the name of a package.
 _NUMBER = re.compile(r"\bPMC(\d{1,8})(?![a-zA-Z\d])")
 _MOST_ARTICLES = 10**8
+_MOST_BETWEEN_FILES = 32 << 20  # bytes of a package, of which names and the like take a few hundred
 # oa_comm_xml.PMC012xxxxxx.baseline.2025-06-26.tar.gz; until 2021: non_comm_use.A-B.xml.tar.gz.
 _GROUP = re.compile(r"\boa_(comm|noncomm|other)(?![a-zA-Z])|\b(non_)?comm_use\b")
 
@@ -84,14 +85,24 @@ def _articles(
         with open_bytes(file.path) as single:
             yield _article(relative_path, "", single, num_bytes=file.path.stat().st_size, is_seen=is_seen)
         return
-    num_articles = num_members = 0
-    blocks = file.blocks()
-    readable = types.SimpleNamespace(read=lambda _: next(blocks, b""))
+    num_articles = num_members = num_read = 0
+    limit, blocks = _MOST_BETWEEN_FILES, file.blocks()
+
+    def read(_: int) -> bytes:
+        nonlocal num_read
+        block = next(blocks, b"")
+        num_read += len(block)
+        if num_read > limit:  # a name, say, which `tarfile` would hold in memory
+            raise tarfile.ReadError(f"more than {_MOST_BETWEEN_FILES:,} bytes between two files")
+        return block
+
+    readable = types.SimpleNamespace(read=read)
     try:
         with tarfile.open(fileobj=readable, mode="r|") as tar:
             for member in tar:
                 tar.members.clear()  # type: ignore[attr-defined] # a list that would grow with each
                 num_members += 1
+                limit = num_read + member.size + _MOST_BETWEEN_FILES
                 if member.isfile() and member.name.endswith(_ARTICLES):
                     content = tar.extractfile(member)
                     assert content

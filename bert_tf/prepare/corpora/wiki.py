@@ -45,6 +45,8 @@ _ELEMENTS = ("page",), "mediawiki"
 _EXTRACTED_MARK = re.compile(r"(Section|BULLET)::::(?:- *|[0-9]+\. *)?")
 # Roughly, in real dumps.
 _TEXT_PER_PACKED_BYTE = 4
+# A hundred pages of the 2 MiB that MediaWiki allows are less.
+_LARGEST_STREAM_BYTES = 8 * text_files.LARGEST_DOCUMENT_BYTES
 
 
 def find_dumps(folder: Path, dataset: str) -> list[Path]:
@@ -99,12 +101,17 @@ def read_batches(paths: Sequence[Path], position: Position) -> Iterator[Batch]:
 
 
 def clean_part(part: bytes | Stream, *, namespaces: Namespaces = KNOWN_NAMESPACES) -> Cleaned | list[Cleaned]:
-    """Cleans a page, or all pages of a stream, which holds only whole ones."""
+    """Cleans a page, or all pages of a stream, which holds only whole ones.
+
+    Raises: UserError where a stream unpacks to more than memory is to hold.
+    """
     if isinstance(part, bytes):
         return clean(part, namespaces)
     decompressor, text = bz2.BZ2Decompressor(), b""
     with contextlib.suppress(OSError):  # of a damaged stream, which then is not at its end
-        text = decompressor.decompress(part.packed)
+        text = decompressor.decompress(part.packed, _LARGEST_STREAM_BYTES)
+    if len(text) == _LARGEST_STREAM_BYTES:
+        raise xml_files.stream_too_large(part.path, part.start, _LARGEST_STREAM_BYTES)
     cutter = Cutter(part.path, *_ELEMENTS, is_inside=part.start > 0)
     pages = [*(element.xml for element in cutter.cut(text)), cutter.incomplete_element()]
     results: list[Cleaned] = [clean(page, namespaces) for page in pages if page.strip()]

@@ -141,6 +141,18 @@ def test_article_too_large_for_memory_is_a_bad_record(tmp_path, monkeypatch):
     assert titles == ["Two"] and bad[0].startswith("PMC1.xml: 2,")
 
 
+def test_a_name_of_gigabytes_is_damage(tmp_path):
+    """`tarfile` would read it into memory: it comes as the content of a member before the file itself."""
+    path = package(tmp_path / "a.tar.gz", {"PMC1.xml": "One"})
+    name = tarfile.TarInfo("././@LongLink")
+    name.type, name.size = tarfile.GNUTYPE_LONGNAME, 1 << 40
+    article_alone = gzip.decompress(path.read_bytes()).rstrip(b"\0")
+    padding = bytes(-len(article_alone) % 512)
+    path.write_bytes(gzip.compress(article_alone + padding + name.tobuf(tarfile.GNU_FORMAT) + bytes(40 << 20), 1))
+    titles, _, bad, (damage,) = read(tmp_path)
+    assert titles == ["One"] and not bad and "more than 33,554,432 bytes between two files" in damage
+
+
 def test_text_by_the_command_line_and_again_after_damage(tmp_path):
     members = {"x/PMC1.xml": article("One", meta=CC_BY), "x/PMC2.xml": b"<article>", "x/PMC3.xml": article("Three")}
     package(tmp_path / "download/pubmed/fulltext/a.tar.gz", members)
