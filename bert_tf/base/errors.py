@@ -15,7 +15,7 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Callable, TypeVar
 
-from bert_tf.base.output import open_standard_files, print_error
+from bert_tf.base.output import open_standard_files, print_error, printable
 from bert_tf.base.signals import leave, leave_on_stop_signals
 
 USER_ERROR_EXIT_CODE = 2
@@ -35,7 +35,7 @@ class UserError(ValueError):
     exit_code = USER_ERROR_EXIT_CODE
 
     def __str__(self) -> str:
-        text = super().__str__().replace("\n", "\\n")  # a quoted value may contain line feeds
+        text = printable(super().__str__()).replace("\n", "\\n")  # a quoted value may contain line feeds
         return shorten(_LONG_VALUE.sub(lambda value: shorten(value[0], 200), text), _LONGEST_MESSAGE)
 
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Iterator
 from typing import TextIO
+
+# Control characters but tab and line feed: a file's name or content that is quoted could make a terminal obey them.
+_CONTROL = re.compile(r"[\0-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def open_standard_files() -> None:
@@ -29,6 +33,11 @@ def dropping_unwritable(stream: TextIO) -> Iterator[None]:
         stream.flush()
     except OSError:
         _drop_buffered(stream)
+
+
+def printable(text: str) -> str:
+    """The text with its control characters written as Python writes them; tabs and line feeds stay."""
+    return _CONTROL.sub(lambda character: repr(character[0])[1:-1], text)
 
 
 def print_error(text: str) -> None:

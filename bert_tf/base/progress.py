@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 from tqdm import tqdm
 
-from bert_tf.base.output import dropping_unwritable
+from bert_tf.base.output import dropping_unwritable, printable
 
 PLAIN_LINE_INTERVAL_SECS = 10.0
 
@@ -30,7 +30,7 @@ def print_beside_bars(text: str, stream: TextIO | None = None) -> None:
     """Prints a line, by default to stderr, without tearing a bar that is shown."""
     stream = stream or sys.stderr
     with dropping_unwritable(stream):
-        tqdm.write(text, file=stream)
+        tqdm.write(printable(text), file=stream)
 
 
 class _Lines:

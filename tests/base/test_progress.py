@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from bert_tf.base import progress
+from bert_tf.base.errors import UserError
 from bert_tf.base.progress import Progress
 from tests.processes import ROOT
 
@@ -36,6 +37,14 @@ def test_a_clock_that_stands_still_and_more_work_than_announced(capsys, monkeypa
 def test_disabled_it_prints_nothing(capsys):
     assert list(Progress("ab", unit="letters", description="reading", disable=True)) == ["a", "b"]
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_name_from_a_file_cannot_command_the_terminal(capsys):
+    """In a message or an error: colours, a title, a line that is written over another, ended by \\x9c."""
+    name, shown = "a\x1b]0;title\x07\r\x1b[2Kb\x9c\tc", r"a\x1b]0;title\x07\r\x1b[2Kb\x9c" + "\tc"
+    progress.print_beside_bars(f"warning: {name}\nand more")
+    assert capsys.readouterr().err == f"warning: {shown}\nand more\n"
+    assert str(UserError(f"{name}\n{UserError(name)}")) == rf"{shown}\n{shown}"
 
 
 PRINTING = """
