@@ -18,13 +18,14 @@ import contextlib
 import math
 import os
 import platform
+import re
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -52,6 +53,9 @@ _LAUNCHER_LOG = "launcher.log"
 # How often it is looked whether the ranks have ended, and how long after them srun, mpirun or horovodrun may end: the
 # processes around the ranks stay for `rank.WAIT_AFTER_FAILURE_SECS` after a failure.
 _LOOK_SECS, _MOST_SECS_WITHOUT_RANKS = 5.0, 60.0
+# What names of secrets end with, or have before a "_". horovodrun writes all variables into the ranks' command lines,
+# on other machines and in that of ssh here, which `ps` shows to every user; the ranks need none of these.
+_SECRET = re.compile(r"(KEY|PASSWORD|PASSWD|SECRET|TOKEN|CREDENTIALS)(_|$)", re.IGNORECASE)
 # Prefixes of the variables that mpirun is told to pass on to other machines; horovodrun and srun pass on all.
 _PASSED_ON = (
     *("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "PYTHONUNBUFFERED", "BERT_TF_"),
@@ -88,6 +92,8 @@ def run(title: str, command: Sequence[str], num_ranks: int, log_folder: Path, en
         )
     else:  # srun ends its tasks itself, and may start them where this process is not visible
         variables[LAUNCHER_VARIABLE] = f"{os.getpid()} {platform.node()}"
+    if start.launcher == "horovodrun":
+        variables = without_secrets(variables)
     if sys.stdout.isatty() and sys.stderr.isatty():
         variables[COLUMNS_VARIABLE] = str(shutil.get_terminal_size().columns)
     full_command = [
@@ -123,6 +129,11 @@ def run(title: str, command: Sequence[str], num_ranks: int, log_folder: Path, en
         )
     show(f"--- {title}: ended with code {code}{describe_signal(code)} after {time.monotonic() - started:.0f} s")
     return code
+
+
+def without_secrets(variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables but for those whose names say that they hold a secret; NCCL_IB_PKEY and its like stay."""
+    return {name: text for name, text in variables.items() if name.startswith(_PASSED_ON) or not _SECRET.search(name)}
 
 
 def _show(folder: Path, launcher: subprocess.Popen, received: Sequence[int], num_ranks: int) -> None:

@@ -15,6 +15,7 @@ import time
 import urllib.error
 import urllib.request
 from functools import partial
+from unittest import mock
 
 import pytest
 
@@ -136,6 +137,20 @@ def test_srun_and_hosts_spread_ranks_over_machines(monkeypatch):
         here = " ".join(start.launcher_command(Start(3, 0, {"LAUNCHER": launcher})))
         assert " -H " not in here
         assert (" --disable-cache " in here) == (launcher == "horovodrun")  # which writes it to the home folder
+
+
+def test_horovodrun_which_writes_variables_into_command_lines_gets_no_secrets(tmp_path, monkeypatch):
+    secrets = dict.fromkeys(("WANDB_API_KEY", "HF_TOKEN", "AWS_ACCESS_KEY_ID", "PGPASSWORD", "my_secret"), "x")
+    others = {"TOKENIZERS_PARALLELISM": "0", "NCCL_IB_PKEY": "1", "KEYBOARD": "us"}
+    for launcher, num_ranks in (("horovodrun", 2), ("none", 1)):
+        start_child = mock.Mock(side_effect=InterruptedError)
+        monkeypatch.setattr(job, "start_child", start_child)
+        environment = LaunchEnvironment({**secrets, **others, "LAUNCHER": launcher, "DEVICE": "cpu"})
+        with pytest.raises(InterruptedError):
+            job.run("it", ["-c", "pass"], num_ranks, tmp_path, environment)
+        (_, _, variables, _), _ = start_child.call_args
+        assert others.items() <= variables.items()
+        assert secrets.keys() & variables.keys() == (set() if launcher == "horovodrun" else {*secrets})
 
 
 def test_one_rank_is_started_in_the_job_that_salloc_has_made(monkeypatch):
