@@ -41,6 +41,7 @@ state="$venv-setup" # beside .venv, so that it survives when .venv is made again
 log="$state/setup.log"
 cache="${XDG_CACHE_HOME:-${HOME:-$state}/.cache}/bert_tf"
 horovod_version=0.28.1
+horovod_sha256=92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0 # of its source, as the lock files have
 started=$SECONDS
 child=""
 
@@ -300,7 +301,8 @@ build_horovod() { # <folder for the wheel>
   # when it is complete.
   export CXXFLAGS="${CXXFLAGS:-} -include stdexcept"
   export PATH="$venv/bin:$PATH" MAKEFLAGS="-j$(($(nproc) < 8 ? $(nproc) : 8))" PIP_DISABLE_PIP_VERSION_CHECK=1
-  "$python" -m pip download --no-deps --no-build-isolation --no-binary horovod -d "$scratch" "horovod==$horovod_version" &&
+  echo "horovod==$horovod_version --hash=sha256:$horovod_sha256" >"$scratch/horovod.txt"
+  "$python" -m pip download --no-deps --no-build-isolation --no-binary horovod -d "$scratch" -r "$scratch/horovod.txt" &&
     tar -xzf "$source.tar.gz" -C "$scratch" &&
     sed -i 's/global_ranks_\.reserve(size_)/global_ranks_.resize(size_)/' "$source/horovod/common/gloo/gloo_controller.cc" &&
     sed -i '/::InitializeForProcessSet(/,/CreateDevice/ s/iface = gloo_iface_/iface = global_context.gloo_iface_/' \

@@ -303,7 +303,7 @@ def test_horovod_is_kept_beside_the_environment_where_the_home_cannot_be_written
 def test_a_horovod_is_kept_whole_or_not_at_all(tmp_path):
     """Its folder is on another disk, as home folders are, which fills while the wheel is moved there."""
     stand_ins = """
-      state=$PWD venv=$PWD python=made horovod_version=1
+      state=$PWD venv=$PWD python=made horovod_version=1 horovod_sha256=2f
       made() { echo whole >"$scratch/horovod-1-py3.whl"; }
       tar() { :; }
       sed() { :; }
@@ -317,6 +317,8 @@ def test_a_horovod_is_kept_whole_or_not_at_all(tmp_path):
         assert (answer("bash", "-c", text, cwd=tmp_path).returncode == 0) == (has_room == "true")
         wheels = [wheel.read_text() for wheel in tmp_path.glob("kept/horovod-*.whl")]
         assert wheels == (["whole\n"] if has_room == "true" else [])
+        (wanted,) = tmp_path.glob("horovod.*/horovod.txt")  # of the build that failed
+        assert wanted.read_text() == "horovod==1 --hash=sha256:2f\n"
 
 
 @pytest.mark.parametrize(
