@@ -142,8 +142,8 @@ def test_a_job_started_without_slurm_is_refused_in_one_line():
     assert line.startswith("error: this is a job for Slurm: sbatch ")
 
 
-@pytest.mark.parametrize("workers, scheduler", [("exit 1", "exec sleep 60"), ("exec sleep 60", "exit 1")])
-def test_a_job_whose_scheduler_or_workers_have_all_ended_ends_too(tmp_path, workers, scheduler):
+def prepare_data(tmp_path, workers, scheduler):
+    """A job whose srun and whose scheduler are these commands, and whose stages sleep."""
     for name in ("data/bertPrep.py", "scripts/python.sh"):
         (tmp_path / name).parent.mkdir()
         shutil.copy(CHECKOUT / name, tmp_path / name)
@@ -152,6 +152,32 @@ def test_a_job_whose_scheduler_or_workers_have_all_ended_ends_too(tmp_path, work
     write_program(tmp_path / "venv/bin/python", python)
     folders = dict(SLURM_SUBMIT_DIR=str(tmp_path), BERT_VENV=str(tmp_path / "venv"), BERT_PREP_WORKING_DIR="")
     environ = {**folders, "SLURM_JOB_ID": "7", "PATH": programs(tmp_path / "bin", srun=workers)}
-    done = answer("bash", CHECKOUT / "scripts/prepare_data.sub", "--action", "x", **environ)
+    return answer("bash", CHECKOUT / "scripts/prepare_data.sub", "--action", "x", **environ)
+
+
+@pytest.mark.parametrize("workers, scheduler", [("exit 1", "exec sleep 60"), ("exec sleep 60", "exit 1")])
+def test_a_job_whose_scheduler_or_workers_have_all_ended_ends_too(tmp_path, workers, scheduler):
+    done = prepare_data(tmp_path, workers, scheduler)
     said = f"error: the scheduler or all workers have ended: {tmp_path}/slurm-7.dask.log says why; "
     assert (done.returncode, done.stderr[: len(said)]) == (2, said)
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="no openssl")
+def test_only_who_can_read_the_jobs_key_can_connect_to_its_dask(tmp_path):
+    seen = tmp_path / "seen"
+    scheduler = (
+        f'stat -c "%a %n" "$DASK_DISTRIBUTED__COMM__TLS__CA_FILE" >{seen}; printenv | grep ^DASK_ >>{seen}; exit 1'
+    )
+    prepare_data(tmp_path, "exec sleep 60", scheduler)
+    key = tmp_path / "data/.dask_key_7.pem"
+    mode, *variables = seen.read_text().splitlines()
+    assert mode == f"600 {key}" and not key.exists()
+    assert {f"DASK_DISTRIBUTED__COMM__TLS__{role}__CERT={key}" for role in ("SCHEDULER", "WORKER", "CLIENT")} < {
+        *variables
+    }
+    assert "DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION=True" in variables
+
+
+def test_without_openssl_the_job_says_that_anyone_can_connect(tmp_path):
+    programs(tmp_path / "bin", openssl="exit 127")
+    assert "warning: openssl made no key, so whoever can connect" in prepare_data(tmp_path, "exit 1", "exit 1").stdout
