@@ -31,12 +31,17 @@ _EPSILON = "layer_norm_eps"
 _Rule = tuple[str, Callable[[Any], bool]]
 
 
-_COUNT: _Rule = (f"a whole number >= 1, at most {1 << 24}", lambda value: type(value) is int and 1 <= value <= 1 << 24)
+def _count(most: int) -> _Rule:
+    return f"a whole number >= 1, at most {most}", lambda value: type(value) is int and 1 <= value <= most
+
+
+_COUNT = _count(1 << 24)
 # Dropout (`model.randomness`) rounds rates to multiples of 2^-16, and 1 would keep nothing.
 _RATE: _Rule = ("a number in [0, 0.999]", lambda value: type(value) in (int, float) and 0 <= value <= 0.999)
 _POSITIVE: _Rule = ("a number in (0, 1]", lambda value: type(value) in (int, float) and 0 < value <= 1)
-# The rules of all fields but the counts.
+# The rules of all fields but the other counts.
 _RULES: dict[str, _Rule] = {
+    "num_hidden_layers": _count(1 << 10),  # millions would be built for hours before any weights are found missing
     "hidden_act": (f"one of {', '.join(ACTIVATIONS)}", lambda value: value in ACTIVATIONS),
     "hidden_dropout_prob": _RATE,
     "attention_probs_dropout_prob": _RATE,

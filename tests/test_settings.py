@@ -50,6 +50,7 @@ def test_presets_are_the_published_sizes():
         ({"hidden_dropout_prob": 0.999999}, r"\[0, 0.999\]"),
         ({"layer_norm_eps": 0}, r"layer_norm_eps=0 .*\(0, 1\]"),
         ({"max_position_embeddings": 10**30}, "max_position_embeddings=10000.* at most 16777216"),
+        ({"num_hidden_layers": 10**6}, "num_hidden_layers=1000000 .* at most 1024"),
         ({"hidden_size": "9" * 5000}, "hidden_size='9{39} in the model's"),
         ({"initializer_range": "0.02"}, r"initializer_range='0.02' .*: must be a number in \(0, 1\]"),
         ({"layers": 3}, "unknown field"),
