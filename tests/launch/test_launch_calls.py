@@ -82,6 +82,8 @@ CALLS = {
         (first(8, LAMB, "8000"), "", "error: phase 1, .* warmup_steps=8000 is more than num_train_steps=7038"),
         ("8192 6e-3 fp16 8 0.2843 7038 200 false", "", r"error: .*\(position 2\) is '6e-3'.*--help shows the order"),
         (SMALL, "HOSTS=a:1,a:1", "error: .*'a:1' is not a host's name and number of ranks, once each"),
+        (SMALL, "HOSTS=a:1,$(id):1", r"error: .*'\$\(id\):1' is not a host's name"),
+        (SMALL, "HOSTS=a:1,b;id:1", "error: .*'b;id:1' is not a host's name"),
         (SMALL, "HOSTS=a:1,b:2", "error: num_gpus is 2, but HOSTS=a:1,b:2 has 3 rank"),
         (SMALL, "HOSTS=a:1,b:1 LAUNCHER=srun", "error: HOSTS is for mpirun and horovodrun"),
         (SMALL, "SLURM_JOB_ID=7 SLURM_STEP_NUM_TASKS=2", "error: srun has started 2 of this launcher, .* type it without srun"),

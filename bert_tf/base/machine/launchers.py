@@ -14,8 +14,8 @@ from bert_tf.base.machine import software
 from bert_tf.base.machine.hardware import count_cores
 from bert_tf.base.machine.software import SETUP
 
-# A name that begins with a dash would be an option of ssh.
-_HOST = re.compile(r"([^\s:-][^\s:]*):?([1-9]\d{0,5})?", re.ASCII)
+# horovodrun puts the name into a shell's command; one that begins with a dash would be an option of ssh.
+_HOST = re.compile(r"([\w.@][\w.@-]*):?([1-9]\d{0,5})?", re.ASCII)
 # A larger number of ranks per machine is a typing error, unless the machine has as many cores.
 _MAX_RANKS_PER_MACHINE = 64
 
