@@ -85,12 +85,14 @@ def _articles(
         with open_bytes(file.path) as single:
             yield _article(relative_path, "", single, num_bytes=file.path.stat().st_size, is_seen=is_seen)
         return
-    num_articles = num_members = num_read = 0
+    num_articles = num_members = num_read = num_filled = 0
     limit, blocks = _MOST_BETWEEN_FILES, file.blocks()
 
     def read(_: int) -> bytes:
-        nonlocal num_read
+        nonlocal num_read, num_filled
         block = next(blocks, b"")
+        if filled := block.rstrip(b"\0"):
+            num_filled = num_read + len(filled)
         num_read += len(block)
         if num_read > limit:  # a name, say, which `tarfile` would hold in memory
             raise tarfile.ReadError(f"more than {_MOST_BETWEEN_FILES:,} bytes between two files")
@@ -108,7 +110,10 @@ def _articles(
                     assert content
                     yield _article(relative_path, member.name, content, num_bytes=member.size, is_seen=is_seen)
                     num_articles += 1
-            collections.deque(blocks, maxlen=0)  # to its end, where gzip verifies its checksum
+            collections.deque(iter(functools.partial(read, 0), b""), maxlen=0)  # to where gzip verifies its checksum
+            # A package ends with zeros. `tarfile` also ends, in silence, at what it cannot read as a member.
+            if not num_filled <= tar.offset < num_read:
+                raise tarfile.ReadError("no end of the package follows")
     except tarfile.TarError as error:
         file.note_damage(str(error))
     # An empty package is whole: none of its articles was of the groups to be fetched.

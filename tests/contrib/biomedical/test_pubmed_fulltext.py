@@ -141,6 +141,22 @@ def test_article_too_large_for_memory_is_a_bad_record(tmp_path, monkeypatch):
     assert titles == ["Two"] and bad[0].startswith("PMC1.xml: 2,")
 
 
+def damaged_header(content, place):
+    return content[: place + 150] + b"?" + content[place + 151 :]
+
+
+@pytest.mark.parametrize(
+    "damage", [damaged_header, lambda content, place: content[:place], lambda content, place: content[: place + 99]]
+)
+def test_damage_from_before_the_package_was_compressed_is_named(tmp_path, damage):
+    """Of which gzip's checksum says nothing, and at which `tarfile` ends as at the end of a package."""
+    path = package(tmp_path / "a.tar.gz", {f"PMC{n}.xml": f"{n}" for n in range(9)})
+    content = gzip.decompress(path.read_bytes())
+    path.write_bytes(gzip.compress(damage(content, content.index(b"PMC5.xml"))))
+    titles, _, bad, (sentence,) = read(tmp_path)
+    assert titles == [f"{n}" for n in range(5)] and not bad and "no end of the package follows" in sentence
+
+
 def test_a_name_of_gigabytes_is_damage(tmp_path):
     """`tarfile` would read it into memory: it comes as the content of a member before the file itself."""
     path = package(tmp_path / "a.tar.gz", {"PMC1.xml": "One"})
