@@ -147,6 +147,8 @@ NOT_PUBLISHED = "delete .*uncased.zip, which is not the published"
         ({"merges.txt": None}, bytes, "uncased.zip: damaged, .*no item named 'uncased/merges.txt'.*delete .*"),
         (None, lambda whole: whole.replace(b"iiii", b"iIii", 1), "uncased.zip: damaged, or not what its name says"),
         (None, lambda _: b"<html>not found</html>", "uncased.zip: damaged, or not what its name says"),
+        # The list of files would begin before the archive.
+        (None, lambda whole: whole[:-6] + b"\xff\xff\xff\0\0\0", "uncased.zip: damaged, or not what its name says"),
     ],
 )
 def test_archive_that_is_not_the_published_one(server, tmp_path, files, change, message):
@@ -163,6 +165,13 @@ def test_nothing_is_unpacked_outside(tmp_path):
     unpack(packed, tmp_path / "in/out")
     outside = [path for path in tmp_path.rglob("*") if tmp_path / "in/out" not in (path, *path.parents)]
     assert sorted(outside) == [packed, tmp_path / "in"] and not Path("/evil").exists()
+
+
+@pytest.mark.parametrize("name, damaged", [("name", b"\0ame"), ("é", b"\xff\xff")])
+def test_a_damaged_name_in_an_archive(tmp_path, name, damaged):
+    packed = tmp_path / "a.zip"
+    packed.write_bytes(zipped({name: b"good"}).replace(name.encode(), damaged))
+    refused("a.zip: damaged, or not what its name says .*delete .*a.zip", unpack, packed, tmp_path / "out")
 
 
 def test_mrpc_is_split_as_glue_does(server, tmp_path):

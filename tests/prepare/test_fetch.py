@@ -108,6 +108,7 @@ def test_busy_server_is_asked_again_when_it_says(server, tmp_path, waits):
         ([(503, {"Retry-After": "86400"})], r"given up after 1 .*21,600 s to wait now"),
         ([(404, {})], r"404 Not Found"),
         ([(403, {})], r"403 Forbidden"),
+        ([(416, {})], "416 Requested Range Not Satisfiable"),  # though no range was asked for
     ],
 )
 def test_refusals_name_the_address(server, tmp_path, waits, statuses, message):

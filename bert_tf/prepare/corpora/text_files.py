@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import errno
 import gzip
 import io
 import itertools
@@ -120,13 +121,14 @@ def refusing_damage(
 ) -> Iterator[None]:
     """Turns `errors`, and what the standard library raises for damaged files, into a `UserError`.
 
-    An `OSError` with an error number comes from the system, not from the file's content, and stays as it is.
+    An `OSError` with an error number comes from the system, not from the file's content, and stays as it is; but for
+    EINVAL, of a place before the file's beginning that its content names.
     """
     damage: tuple[type[Exception], ...] = (EOFError, OSError, zlib.error, *errors)
     try:
         yield
     except damage as error:
-        if getattr(error, "errno", None) is not None:
+        if getattr(error, "errno", None) not in (None, errno.EINVAL):
             raise
         reason = " ".join(str(error).split())
         raise UserError(f"{path}: damaged, or not what its name says ({reason}): {remedy}") from None

@@ -178,7 +178,7 @@ def unpack(archive: Path, folder: Path, members: Sequence[str] | None = None) ->
     """
     with (
         adding_remedy(f"delete {archive}, so that it is fetched anew"),
-        text_files.refusing_damage(archive, zipfile.BadZipFile, KeyError, RuntimeError),
+        text_files.refusing_damage(archive, zipfile.BadZipFile, LookupError, RuntimeError, UnicodeDecodeError),
         zipfile.ZipFile(archive) as packed,
     ):
         packed.extractall(folder, members)  # drops ".." and a leading "/" from names

@@ -181,7 +181,7 @@ class Client:
         response = self._session.get(url, headers=headers, stream=True, timeout=_TIMEOUT_SECS)
         # Raises if fewer bytes arrive than announced; urllib3 does so by default only since version 2.
         response.raw.enforce_content_length = True
-        if response.status_code < 400 or response.status_code == _NOTHING_LEFT:
+        if response.status_code < 400 or (response.status_code == _NOTHING_LEFT and "Range" in headers):
             return response
         response.close()
         status = f"{response.status_code} {response.reason}"
