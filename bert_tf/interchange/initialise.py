@@ -14,6 +14,7 @@ from bert_tf.base.files import check_file
 from bert_tf.base.tensorflow import keras
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange import google, hugging_face
+from bert_tf.interchange.saved_model import MODEL as EXPORTED
 from bert_tf.interchange.weights import Weights
 from bert_tf.run.checkpoint import MANIFEST, PREFIX, CheckpointFolder, find_damage
 from bert_tf.run.telemetry import Telemetry
@@ -102,6 +103,8 @@ def _no_model(path: Path) -> str:
             f"{unsupported[0]} is not read here; have transformers save the model as {hugging_face.SAFETENSORS} "
             f"({load}.save_pretrained(FOLDER)), and name that folder"
         )
+    if any((path / name).exists() for name in ("saved_model.pb", EXPORTED, EXPORTED.name)):
+        return "a SavedModel is there, whose weights are not read here; name the run that it was exported from"
     files = [path] if path.is_file() else [file for pattern in _BELOW for file in path.glob(pattern)]
     if models := {file.parent for file in files if file.suffix == _INDEX or hugging_face.is_folder(file.parent)}:
         return f"a model's folder must be named, such as {_last_three(models)}"

@@ -242,6 +242,12 @@ def test_what_is_at_a_path_where_nothing_is_read_is_named(google, tmp_path, monk
     files = (HUGGING_FACE / name for name in ("model.safetensors", "config.json"))
     for path, models in {**above, **dict.fromkeys(files, [HUGGING_FACE])}.items():
         refused(f"a model's folder must be named, such as {' or '.join(map(str, models))}$", find_weights, path)
+    served = tmp_path / "served/1/model.savedmodel"
+    (served / "variables").mkdir(parents=True)
+    for name in ("saved_model.pb", "variables/variables.index"):
+        (served / name).touch()
+    for path in (served, served.parent, served.parents[1]):
+        refused(f"{path}: a SavedModel is there, .* name the run that it was exported from$", find_weights, path)
     monkeypatch.chdir(tmp_path)
     for name in ("bert-base-uncased", "google/bert_uncased_L-2"):
         refused(f"no such folder; .* must be fetched first .*download {name} --local-dir", find_weights, name)
