@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,10 +31,10 @@ class Pretrained(NamedTuple):
         """The encoder's input: ``[CLS] text [SEP]`` for each text, truncated or padded to `max_seq_length`.
 
         Returns: input_ids, input_mask, segment_ids, each int32 [texts, max_seq_length].
-        Raises: TypeError if `texts` is a single string, or holds something that is no string; ValueError if
+        Raises: TypeError if `texts` is a single string or a table, or holds something that is no string; ValueError if
           `max_seq_length` is not from 3 to the number of the model's positions.
         """
-        if isinstance(texts, str):
+        if isinstance(texts, (str, Mapping)) or getattr(texts, "ndim", 1) != 1:  # a DataFrame gives its columns' names
             raise TypeError(f"texts={texts!r:.40}: must be a list of strings, even for one text")
         texts, limit = list(texts), self.encoder.config.max_position_embeddings
         if max_seq_length not in range(3, limit + 1):

@@ -403,6 +403,8 @@ def test_a_pooler_that_is_missing_is_a_warning(tmp_path):
     ("texts", "length", "error", "message"),
     [
         ("one text", 16, TypeError, "texts='one text': must be a list of strings, even for one text"),
+        ({"text": ["a"]}, 16, TypeError, "texts={'text': .*: must be a list of strings"),
+        (np.array([["a"]]), 16, TypeError, r"texts=array.*: must be a list of strings"),  # such as a pandas.DataFrame
         (["a", float("nan")], 16, TypeError, r"texts\[1\]=nan: must be a string; leave it out, or put '' there"),
         (["a"], 2, ValueError, "max_seq_length=2: must be from 3 .* to 16"),
         (["a"], 17, ValueError, "max_seq_length=17: must be from 3 .* to 16"),
