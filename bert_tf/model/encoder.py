@@ -93,8 +93,7 @@ class Embeddings(BertLayer):
         word_BxSxH = tf.gather(self.word_embeddings, input_ids_BxS)
         if config.type_vocab_size == 1:  # both segments have the only type
             segment_ids_BxS = tf.zeros_like(segment_ids_BxS)
-        segments_BxSxT = tf.one_hot(segment_ids_BxS, config.type_vocab_size)
-        segment_BxSxH = self.backend.look_up_segments(segments_BxSxT, self.token_type_embeddings)
+        segment_BxSxH = self.backend.look_up_segments(segment_ids_BxS, self.token_type_embeddings)
         if position_ids_BxS is None:
             # A slice of the variable itself has an attribute, which TensorFlow up to 2.15 leaks on Python 3.11.
             position = tf.convert_to_tensor(self.position_embeddings)[:length]
@@ -207,17 +206,29 @@ def _check_features(features: Features, num_positions: int) -> None:
     shape = tf.TensorShape([None, None])
     try:
         for name in ("input_ids", "segment_ids", "instance_numbers" if "instance_numbers" in arrays else "input_mask"):
-            shape = shape.merge_with(arrays[name].shape)
+            shape = shape.merge_with(list(arrays[name].shape))  # no list, but an error, where the rank is not known
+        are_ids = all("int" in _type_name(arrays[name]) for name in ("input_ids", "segment_ids"))
     except (AttributeError, KeyError, ValueError):
-        shapes = [f"{name} {getattr(values, 'shape', type(values).__name__)}" for name, values in arrays.items()]
-        told = ", ".join(shapes) or type(features).__name__
+        are_ids = False
+    if not are_ids or any(isinstance(values, tf.RaggedTensor) for values in arrays.values()):
         raise ValueError(
             "the encoder takes a dictionary of input_ids, input_mask and segment_ids, int32 tensors of one shape, "
-            f"[texts, tokens], not {told}; in Hugging Face's models the last two are called attention_mask and "
-            "token_type_ids"
-        ) from None
+            f"[texts, tokens], not {_describe(arrays) or type(features).__name__}; in Hugging Face's models the last "
+            "two are called attention_mask and token_type_ids"
+        )
     if shape[1] is not None and shape[1] > num_positions:
         raise ValueError(f"rows of {shape[1]} tokens, but the model has {num_positions} positions; shorten the text")
+
+
+def _type_name(values: Any) -> str:
+    """The name of an array's type, such as int32; of anything else its class's."""
+    if not hasattr(values, "dtype") or isinstance(values, tf.RaggedTensor):
+        return type(values).__name__
+    return getattr(values.dtype, "name", str(values.dtype))
+
+
+def _describe(arrays: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {_type_name(each)} {getattr(each, 'shape', '')}".strip() for name, each in arrays.items())
 
 
 @keras.utils.register_keras_serializable("bert_tf")
@@ -308,7 +319,7 @@ class BertEncoder(keras.Model):
         x_BxSxH = self.embeddings(
             features["input_ids"], features["segment_ids"], features.get("position_ids"), dropout=dropout
         )
-        sequence_length, hidden_size = length_of(x_BxSxH), x_BxSxH.shape[2]
+        sequence_length, hidden_size = length_of(x_BxSxH), self.config.hidden_size
         states, x_RxH = [x_BxSxH], tf.reshape(x_BxSxH, [-1, hidden_size])
         *lower, last = self.encoder_layers
         for layer in lower:

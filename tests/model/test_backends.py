@@ -32,7 +32,7 @@ RNG = np.random.default_rng(1)
 MASK = VisibleKeys(tf.constant(np.arange(S) < [[8], [5], [3]], tf.int32))
 PACKED_MASK = VisibleKeys(*[tf.constant(np.sort(RNG.integers(0, 3, [B, S]), axis=1))] * 2)
 POSITIONS = tf.constant(RNG.integers(0, S, [B, P]))
-SEGMENTS = tf.one_hot(RNG.integers(0, 2, [B, S]), 2)
+SEGMENTS = RNG.integers(0, 2, [B, S])
 LABELS, WEIGHTS = tf.constant(RNG.integers(0, V, [R])), tf.constant(RNG.random([R]), tf.float32)
 ROWS = tf.IndexedSlices(tf.constant(RNG.normal(size=[5, H]), tf.float32), tf.constant([1, 2, 1, 0, 7]))
 

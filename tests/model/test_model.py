@@ -100,6 +100,29 @@ def test_rows_of_any_length():
             encoder(wrong)
 
 
+def test_inputs_of_another_type_or_of_no_known_shape_are_named():
+    encoder, features = BertEncoder(CONFIG), make_inputs()[1]
+    for wrong, words in (
+        (tf.cast(features["input_ids"], tf.float32), r"input_ids float32 \(4, 16\)"),  # of keras.Input without a dtype
+        (tf.RaggedTensor.from_tensor(features["input_ids"]), "input_ids RaggedTensor"),
+    ):
+        with pytest.raises(ValueError, match=f"int32 tensors of one shape, .* not {words}"):
+            encoder({**features, "input_ids": wrong})
+    spec = tf.TensorSpec(None, tf.int32)  # what tf.numpy_function gives in a pipeline
+    with pytest.raises(ValueError, match="int32 tensors of one shape, .* not input_ids int32 <unknown>"):
+        tf.function(encoder).get_concrete_function(dict.fromkeys(features, spec))
+
+
+@pytest.mark.parametrize("name", ["input_ids", "segment_ids"])
+def test_ids_beyond_a_table_are_an_error(name):
+    """As in a layer of Keras: on a CPU, where no program of XLA computes them."""
+    encoder, features = BertEncoder(CONFIG), make_inputs()[1]
+    features[name] += CONFIG.padded_vocab_size
+    for call in (encoder, tf.function(encoder)):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="is not in "):
+            call(features)
+
+
 def test_a_model_that_keras_saves_goes_on_when_loaded(tmp_path):
     inputs, features = make_inputs()
     encoder = BertEncoder(CONFIG)

@@ -111,9 +111,10 @@ class GpuStep(PlainInStep):
 
         return with_gradient(run, sequence_BxSxH)
 
-    def look_up_segments(self, one_hot_BxSxT, table_TxH) -> tf.Tensor:
+    def look_up_segments(self, segment_ids_BxS, table_TxH) -> tf.Tensor:
         """Not a matmul, because the gradient of such a narrow one would keep few multiprocessors busy."""
         table = tf.convert_to_tensor(table_TxH)
+        one_hot_BxSxT = tf.one_hot(segment_ids_BxS, table.shape[0])
         return sum(one_hot_BxSxT[:, :, row, tf.newaxis] * table[row] for row in range(table.shape[0]))
 
     def add_looked_up(self, total_VxH: tf.Tensor, rows: tf.IndexedSlices) -> tf.Tensor:

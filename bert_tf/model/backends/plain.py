@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple
 
+import numpy as np
+
 from bert_tf.base.tensorflow import tf
 from bert_tf.model.elementwise import (
     Dropout,
@@ -88,8 +90,10 @@ class Plain:
         """The states at the given positions of each row: [B, P, H]."""
         return tf.gather(sequence_BxSxH, positions_BxP, batch_dims=1)
 
-    def look_up_segments(self, one_hot_BxSxT, table_TxH) -> tf.Tensor:
+    def look_up_segments(self, segment_ids_BxS, table_TxH) -> tf.Tensor:
         """Rows of a small table: float32 [B, S, H]."""
+        # Not by tf.one_hot, which has zeros for an id that is none: on a CPU a gather ends with an error.
+        one_hot_BxSxT = tf.gather(np.eye(table_TxH.shape[0], dtype="float32"), tf.cast(segment_ids_BxS, tf.int32))
         return tf.einsum("bst,th->bsh", one_hot_BxSxT, table_TxH)
 
     def add_looked_up(self, total_VxH: tf.Tensor, rows: tf.IndexedSlices) -> tf.Tensor:
