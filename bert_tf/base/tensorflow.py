@@ -7,6 +7,7 @@ TensorFlow is imported. If a user's program has imported TensorFlow before, they
 from __future__ import annotations
 
 import os
+import sys
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,17 @@ if TYPE_CHECKING:
     from tensorflow import keras
 else:
     keras = _find_keras()
+
+
+def is_of_keras_3(value: Any) -> bool:
+    """Whether a value is a symbolic tensor of Keras 3, such as its inputs."""
+    return type(value).__module__.startswith("keras.src.backend.")
+
+
+def is_called_by_keras_3() -> bool:
+    """Whether a layer or model of Keras 3 is being called: it does not know the variables of a model of Keras 2."""
+    state = sys.modules.get("keras.src.backend.common.global_state")
+    return state is not None and state.get_global_attribute("current_call_ctx") is not None
 
 
 def xla_operations() -> Any:

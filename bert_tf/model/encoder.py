@@ -19,10 +19,11 @@ chosen positions, V vocabulary, K instances of a packed row.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from bert_tf.base.tensorflow import keras, tf
+from bert_tf.base.tensorflow import is_called_by_keras_3, is_of_keras_3, keras, tf
 from bert_tf.bert_config import TENSOR_CORE_UNIT, BertConfig
 from bert_tf.model.backends.plain import Plain, ProductAndBias
 from bert_tf.model.elementwise import Dropout, length_of
@@ -32,6 +33,11 @@ from bert_tf.model.weight_copies import Copies, WeightCopies
 
 # Dropouts are numbered by site: 0 for the embeddings, then three for each layer, then those of the heads.
 _SITES_PER_LAYER = 3
+_UNKNOWN_TO_KERAS_3 = (
+    "a layer or model of Keras 3 calls the encoder, which is a model of Keras 2: it neither trains nor saves the "
+    "encoder's weights; make all of it with what `from bert_tf.base.tensorflow import keras` gives, or set "
+    "encoder.trainable = False"
+)
 Dense = tuple[tf.Variable, tf.Variable]  # kernel, bias
 Norm = tuple[tf.Variable, tf.Variable]  # gamma, beta
 
@@ -48,6 +54,7 @@ class BertLayer(keras.layers.Layer):
         # Whatever policy a program has set. Autocast would cast bfloat16 inputs back to float32.
         super().__init__(name=name, dtype="float32", autocast=False)
         self.config, self.backend, self.seed = config, backend, seed
+        self.built = True  # or Keras' summary would call the weights unused until the first call
 
     def _weight(self, name: str, shape: list[int], num_zero_rows: int = 0) -> tf.Variable:
         """A random matrix of this shape, followed by rows of zeros."""
@@ -203,6 +210,11 @@ def first_positions(features: Features) -> tf.Tensor:
 
 def _check_features(features: Features, num_positions: int) -> None:
     arrays = features if isinstance(features, Mapping) else {}
+    if any(is_of_keras_3(values) for values in arrays.values()):
+        raise ValueError(
+            "the encoder is a model of Keras 2, and these are inputs of Keras 3: make the inputs and the model with "
+            "what `from bert_tf.base.tensorflow import keras` gives"
+        )
     shape = tf.TensorShape([None, None])
     try:
         for name in ("input_ids", "segment_ids", "instance_numbers" if "instance_numbers" in arrays else "input_mask"):
@@ -315,6 +327,8 @@ class BertEncoder(keras.Model):
         Raises: ValueError if `features` lacks one of its arrays, or has more positions than the model.
         """
         _check_features(features, self.config.max_position_embeddings)
+        if is_called_by_keras_3() and self.trainable_variables:
+            warnings.warn(_UNKNOWN_TO_KERAS_3, stacklevel=2)
         visible = VisibleKeys.from_features(features)
         x_BxSxH = self.embeddings(
             features["input_ids"], features["segment_ids"], features.get("position_ids"), dropout=dropout

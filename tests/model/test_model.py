@@ -1,6 +1,7 @@
 """The model's own contracts; parity with an independent implementation is in test_model_parity."""
 
 import gc
+import warnings
 
 import numpy as np
 import pytest
@@ -123,10 +124,27 @@ def test_ids_beyond_a_table_are_an_error(name):
             call(features)
 
 
+def test_keras_3_is_told_that_the_encoder_is_of_keras_2():
+    """With TensorFlow 2.16 and later; earlier ones have no Keras 3."""
+    keras_3 = pytest.importorskip("keras", "3")
+    encoder, features = BertEncoder(CONFIG), make_inputs()[1]
+    with pytest.raises(ValueError, match="the encoder is a model of Keras 2, and these are inputs of Keras 3"):
+        encoder({name: keras_3.Input([16], dtype="int32") for name in features})
+    call = keras_3.layers.Lambda(lambda given: encoder(given)[1])
+    with pytest.warns(UserWarning, match="it neither trains nor saves the encoder's weights"):
+        call(features)
+    encoder.trainable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        call(features)
+
+
 def test_a_model_that_keras_saves_goes_on_when_loaded(tmp_path):
     inputs, features = make_inputs()
     encoder = BertEncoder(CONFIG)
-    encoder.summary(print_fn=lambda line: None)
+    lines: list[str] = []
+    encoder.summary(print_fn=lines.append)
+    assert "unused" not in "".join(lines)  # which it called each layer before the first call
     encoder.encoder_layers[0].trainable = False
     model = keras.Model(inputs, keras.layers.Dense(2)(encoder(inputs)[1]))
     model.compile(NVLAMB(WarmupPolynomialDecay(1e-2, 1, 9), compiled=False), "mse")
