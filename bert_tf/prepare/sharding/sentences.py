@@ -155,7 +155,7 @@ def _nltk_splitter() -> Splitter:
     except (ImportError, LookupError):
         raise UserError(
             "segmentation_method=nltk needs the package nltk and its data: pip install nltk, then python3 -m "
-            "nltk.downloader punkt punkt_tab; or use --segmentation_method=rules"
+            "nltk.downloader punkt_tab; or use --segmentation_method=rules"
         ) from None
 
     def split(text: str) -> list[str]:
