@@ -11,7 +11,7 @@ import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_folder
-from bert_tf.base.tensorflow import limit_leaked_memory
+from bert_tf.base.tensorflow import limit_leaked_memory, tf
 from bert_tf.interchange.google import CONFIG_FILE
 from bert_tf.interchange.initialise import choose_tokenizer, find_weights, require_config
 from bert_tf.model.encoder import BertEncoder
@@ -80,8 +80,13 @@ def from_pretrained(
       name: Keras' name of the encoder; in a Keras model that holds two, they need different names.
 
     Raises:
-      UserError: something is missing, damaged, or belongs to another architecture.
+      UserError: something is missing, damaged, or belongs to another architecture; or TensorFlow is not eager.
     """
+    if not tf.executing_eagerly():
+        raise UserError(
+            "in a graph of TensorFlow the weights would stay random: call from_pretrained outside of tf.function and "
+            "tf.Graph, and leave out disable_eager_execution() and disable_v2_behavior()"
+        )
     weights = find_weights(folder, "folder")
     config = require_config(weights)
     tokenizer, assumed = choose_tokenizer(vocab_file, CasingFlags(do_lower_case, strip_accents), config, weights)

@@ -432,6 +432,8 @@ def test_what_from_pretrained_cannot_give_is_named(encoder, tmp_path):
     with pytest.raises(AttributeError, match="nothing"):
         _ = bert_tf.nothing
     refused("^folder=.*no/where: no model is there", bert_tf.from_pretrained, tmp_path / "no/where")
+    with tf.Graph().as_default():
+        refused("the weights would stay random: call from_pretrained outside of", bert_tf.from_pretrained, encoder)
     values = random_values(published_names(2))
     write_tf1(encoder, {f"model/{name}": value for name, value in values.items()})
     refused("it also has model/bert/embeddings/LayerNorm/beta, .*; name other", bert_tf.from_pretrained, encoder)
