@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Iterable
 from typing import Any, TextIO
 
@@ -69,8 +70,8 @@ class Progress(tqdm):
         self.is_plain, columns, bar_format = not _has_terminal(), os.environ.get(COLUMNS_VARIABLE), self.bar
         if self.is_plain:
             bar_format = self.line_of_bytes if unit == "B" else self.line
-            # A delay, if only of a nanosecond, leaves out the line before any work is done.
-            options |= dict(file=_Lines(), mininterval=PLAIN_LINE_INTERVAL_SECS, delay=1e-9, position=0)
+            # A delay, however short, leaves out the line before any work is done.
+            options |= dict(file=_Lines(), mininterval=PLAIN_LINE_INTERVAL_SECS, delay=1e-99, position=0)
         super().__init__(
             iterable,
             desc=description,
@@ -82,6 +83,9 @@ class Progress(tqdm):
             bar_format=bar_format,
             **options,
         )
+        # tqdm reads the time of day: set back by an hour, it would show nothing for an hour.
+        self._time = time.monotonic
+        self.start_t = self.last_print_t = self._time()
 
     @property
     def format_dict(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -32,6 +33,20 @@ def test_a_clock_that_stands_still_and_more_work_than_announced(capsys, monkeypa
         bar._time = lambda: bar.start_t
         bar.update(3)
     assert "reading: 3 of 3 files, " in capsys.readouterr().err
+
+
+def test_a_clock_set_back_by_an_hour_neither_stops_the_lines_nor_changes_the_rate(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "PLAIN_LINE_INTERVAL_SECS", 0.01)
+    of_day, set_back = time.time, []
+    monkeypatch.setattr("tqdm.std.time", lambda: of_day() - sum(set_back))
+    with Progress(total=2, unit="files", description="reading") as bar:
+        for _ in range(2):
+            time.sleep(0.02)
+            set_back.append(3600)
+            bar.update()
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("reading: 1 of 2 files, ")
+    assert 1 < float(second.split(", ")[1].removesuffix(" files/s")) <= 100
 
 
 def test_disabled_it_prints_nothing(capsys):

@@ -251,8 +251,12 @@ def test_running_and_stopped_stages_tell_how_far_they_are(tmp_path, capsys, cloc
     output = said(capsys, tmp_path)
     assert "stopped, the same command continues: 4 of 12 files, 00:16 of work left" in output
     assert "with num_training_shards 10" in output
+    with stage() as third:
+        clock[0] -= 5000  # set back
+        add(third, 4)
+    assert "5 of 12 files, ? of work left" in said(capsys, tmp_path)
     read_stage(manifest_path, "sharding").note_damaged(["training/custom_training_0.txt"])
-    assert "4 of 12 files, ? of work left" in said(capsys, tmp_path)  # nothing has been done since: no rate is known
+    assert "5 of 12 files, ? of work left" in said(capsys, tmp_path)  # nothing has been done since: no rate is known
 
 
 def test_formatting_counts_its_input(tmp_path, capsys, clock):

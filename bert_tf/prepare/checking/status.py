@@ -38,7 +38,7 @@ def _progress(prepared: PreparedStage, journal: Journal) -> str:
     return tqdm.format_meter(
         _amount(journal.steps, in_bytes),
         total or None,
-        elapsed=journal.steps[-1].get("time", journal.time) - journal.time,
+        elapsed=max(0, journal.steps[-1].get("time", journal.time) - journal.time),  # the clock may have been set back
         initial=_amount([step for step in journal.steps if "time" not in step], in_bytes),
         unit="B" if in_bytes else " files",
         unit_scale=in_bytes,
