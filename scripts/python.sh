@@ -12,4 +12,10 @@ if [ ! -x "$python" ]; then
   python=python3
 fi
 export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
+# Nothing is imported from the folder in which the user types, be it another checkout or a file named like a module.
+export PYTHONSAFEPATH=1
+if [ -d bert_tf ] && ! [ bert_tf -ef "$root/bert_tf" ] && "$python" -c 'import sys; sys.exit(sys.version_info >= (3, 11))'; then
+  echo "error: Python before 3.11 would import $PWD/bert_tf instead of $root/bert_tf; start this in another folder" >&2
+  exit 2
+fi
 exec "$python" "$@"

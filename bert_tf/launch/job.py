@@ -58,7 +58,7 @@ _LOOK_SECS, _MOST_SECS_WITHOUT_RANKS = 5.0, 60.0
 _SECRET = re.compile(r"(KEY|PASSWORD|PASSWD|SECRET|TOKEN|CREDENTIALS)(_|$)", re.IGNORECASE)
 # Prefixes of the variables that mpirun is told to pass on to other machines; horovodrun and srun pass on all.
 _PASSED_ON = (
-    *("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "PYTHONUNBUFFERED", "BERT_TF_"),
+    *("PATH", "PYTHONPATH", "PYTHONSAFEPATH", "LD_LIBRARY_PATH", "PYTHONUNBUFFERED", "BERT_TF_"),
     *("CUDA_", "HOROVOD_", "NCCL_", "TF_", "XLA_", "OMP_", "OMPI_MCA_", "MALLOC_"),
 )
 

@@ -89,6 +89,18 @@ def test_python_finds_the_project_from_every_folder(tmp_path):
     assert done.returncode == 0, f"{done.stderr} (made by an older set-up? bash scripts/setup.sh --test)"
 
 
+def test_a_script_runs_the_code_of_its_own_checkout(tmp_path):
+    """The folder that the user is in may be another checkout, with a file named like one of Python's modules."""
+    for name in ("bert_tf/__init__.py", *(["types.py"] if sys.version_info >= (3, 11) else [])):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("raise SystemExit('not of this checkout')\n")
+    started = start("bash", ROOT / "scripts/doctor.sh", "--help", cwd=tmp_path)
+    if sys.version_info >= (3, 11):
+        assert started.returncode == 0 and started.stdout.startswith("usage: "), started
+    else:
+        assert "start this in another folder" in refusal(started)
+
+
 def function(name):
     """The text of a function of the set-up."""
     text = (ROOT / "scripts/setup.sh").read_text()
