@@ -1,7 +1,9 @@
 """The pool: order, little in flight, failures that are seen."""
 
 import contextlib
+import errno
 import os
+from unittest import mock
 
 import pytest
 
@@ -24,6 +26,16 @@ def test_results_come_in_order_from_this_process_or_from_others(num_processes):
 @pytest.mark.parametrize("num_processes", [1, 2])
 def test_failing_worker_is_raised_here(num_processes):
     refused("number=3", list, ProcessPool(num_processes).map_in_order(fail_at_three, range(20)))
+
+
+def test_full_shared_memory_does_not_pass_for_a_full_disk(monkeypatch):
+    full = mock.Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    monkeypatch.setattr("multiprocessing.synchronize._multiprocessing.SemLock", full)
+    refused(
+        r"cannot be started \(No space left on device\): they need some room in /dev/shm",
+        list,
+        ProcessPool(2).map_in_order(abs, [1]),
+    )
 
 
 def test_killed_worker_says_so():

@@ -118,9 +118,15 @@ class ProcessPool(TaskPool):
     @contextlib.contextmanager
     def _start(self) -> Iterator[None]:
         # Spawned, not forked: forked workers inherit the stage's lock and would hold it after the parent is killed.
-        self._executor = concurrent.futures.ProcessPoolExecutor(
-            self._num_workers, mp_context=multiprocessing.get_context("spawn"), initializer=_start_worker
-        )
+        try:
+            self._executor = concurrent.futures.ProcessPoolExecutor(
+                self._num_workers, mp_context=multiprocessing.get_context("spawn"), initializer=_start_worker
+            )
+        except OSError as error:  # else it would pass for an error of the disk that the stage writes to
+            raise WorkersError(
+                f"worker processes cannot be started ({error.strerror}): they need some room in /dev/shm, and the "
+                "right to write there; --n_processes 1 goes without"
+            ) from error
         try:
             yield
         except BrokenProcessPool as error:
