@@ -59,12 +59,16 @@ def _explain_no_gpus() -> Finding:
 
 
 def examine_shared_memory() -> Findings:
-    """Examines /dev/shm, through which NCCL and MPI pass data between the ranks of a machine; macOS has none."""
+    """Examines /dev/shm, where ranks pass data and worker processes have their semaphores; macOS has none."""
     if sys.platform == "darwin":
         return
-    mib = (shutil.disk_usage(SHM).total >> 20) if SHM.is_dir() else 0
-    remedy = "ranks on several GPUs fail with less than 512: docker run --ipc=host, as scripts/docker/launch.sh does"
-    yield judge(mib >= 512, f"{SHM} has {mib} MiB", remedy, PROBLEM if count_gpus(os.environ) > 1 else WARNING)
+    mib = (shutil.disk_usage(SHM).free >> 20) if os.access(SHM, os.W_OK) else 0
+    remedy = (
+        "ranks on several GPUs fail with less than 512, and worker processes and ranks without any: remove what other "
+        "programs have left there; docker run --ipc=host, as scripts/docker/launch.sh does"
+    )
+    state = PROBLEM if count_gpus(os.environ) > 1 or not mib else WARNING
+    yield judge(mib >= 512, f"{SHM} has room for {mib} MiB", remedy, state)
 
 
 def examine_cores_and_memory() -> Findings:

@@ -30,7 +30,8 @@ hvd.init()
 gpus = tf.config.list_physical_devices("GPU")
 tf.config.set_visible_devices(gpus[hvd.local_rank()] if len(gpus) > 1 else [], "GPU")
 total = hvd.allreduce(tf.constant([hvd.rank() + 1.0]), op=hvd.Sum).numpy().tolist()
-assert total == [3.0], f"1 + 2 = {total}"
+if total != [3.0]:
+    raise ValueError(f"1 + 2 = {total}")
 """
 
 

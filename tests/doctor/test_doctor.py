@@ -233,11 +233,22 @@ def test_a_gpu_without_its_driver(tmp_path, monkeypatch):
         holds(machine.examine_gpus(), expected)
 
 
-@pytest.mark.parametrize("num_gpus, state", [(0, WARNING), (2, PROBLEM)])
-def test_dockers_shared_memory(monkeypatch, num_gpus, state):
-    monkeypatch.setattr(machine.shutil, "disk_usage", lambda _: SimpleNamespace(total=64 << 20))
+@pytest.mark.parametrize(
+    "num_gpus, free, is_writable, state",
+    [
+        (0, 64, True, WARNING),
+        (2, 64, True, PROBLEM),
+        (0, 0, True, PROBLEM),
+        (0, 900, False, PROBLEM),
+        (2, 900, True, OK),
+    ],
+)
+def test_shared_memory(monkeypatch, num_gpus, free, is_writable, state):
+    """Docker gives 64 MiB, some programs leave it full, and it may be read-only."""
+    monkeypatch.setattr(machine.shutil, "disk_usage", lambda _: SimpleNamespace(free=free << 20))
+    monkeypatch.setattr(machine.os, "access", lambda *_: is_writable)
     monkeypatch.setattr(machine, "count_gpus", lambda _: num_gpus)
-    holds(machine.examine_shared_memory(), (state, "has 64 MiB"))
+    holds(machine.examine_shared_memory(), (state, f"has room for {free if is_writable else 0} MiB"))
 
 
 @pytest.mark.parametrize("limit, state", [(None, OK), (4 << 30, WARNING), (512 << 20, PROBLEM)])
