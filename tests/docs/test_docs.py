@@ -36,7 +36,7 @@ FENCE = re.compile(r"^```.*?^```\n", re.DOTALL | re.MULTILINE)
 FORM = re.compile(r"<[a-z]\w*>|\[[\w-]+(\|\w+)*\]|(^|[ =/])\.\.\.|\bNAME\b")
 PROMPT = re.compile(r"^\w*\$ ", re.MULTILINE)
 # What is called and cannot be tried here: it needs other programs, packages, a registry, a cluster.
-NEEDS = ("apptainer", "docker", "jupyter", "make", "onnx/bin/pip", "onnx/bin/python", ".venv/bin/dask")
+NEEDS = ("apptainer", "docker", "jupyter", "make", "openssl", "onnx/bin/pip", "onnx/bin/python", ".venv/bin/dask")
 COREUTILS = ("basename", "cut", "grep", "sort", "uniq", "shuf")
 # `python -m` of other people's packages.
 MODULES_OF_OTHERS = ("pip", "pytest", "venv")
