@@ -39,7 +39,7 @@ _COUNT = _count(1 << 24)
 # Dropout (`model.randomness`) rounds rates to multiples of 2^-16, and 1 would keep nothing.
 _RATE: _Rule = ("a number in [0, 0.999]", lambda value: type(value) in (int, float) and 0 <= value <= 0.999)
 _POSITIVE: _Rule = ("a number in (0, 1]", lambda value: type(value) in (int, float) and 0 < value <= 1)
-# The rules of all fields but the other counts.
+# The rules of fields; those that are missing here are counts, by `_COUNT`.
 _RULES: dict[str, _Rule] = {
     "num_hidden_layers": _count(1 << 10),  # millions would be built for hours before any weights are found missing
     "hidden_act": (f"one of {', '.join(ACTIVATIONS)}", lambda value: value in ACTIVATIONS),

@@ -85,14 +85,15 @@ def _articles(
         with open_bytes(file.path) as single:
             yield _article(relative_path, "", single, num_bytes=file.path.stat().st_size, is_seen=is_seen)
         return
-    num_articles = num_members = num_read = num_filled = 0
+    num_articles = num_members = num_read = 0
+    content_end = 0  # behind the last byte so far that is not zero
     limit, blocks = _MOST_BETWEEN_FILES, file.blocks()
 
     def read(_: int) -> bytes:
-        nonlocal num_read, num_filled
+        nonlocal num_read, content_end
         block = next(blocks, b"")
         if filled := block.rstrip(b"\0"):
-            num_filled = num_read + len(filled)
+            content_end = num_read + len(filled)
         num_read += len(block)
         if num_read > limit:  # a name, say, which `tarfile` would hold in memory
             raise tarfile.ReadError(f"more than {_MOST_BETWEEN_FILES:,} bytes between two files")
@@ -112,7 +113,7 @@ def _articles(
                     num_articles += 1
             collections.deque(iter(functools.partial(read, 0), b""), maxlen=0)  # to where gzip verifies its checksum
             # A package ends with zeros. `tarfile` also ends, in silence, at what it cannot read as a member.
-            if not num_filled <= tar.offset < num_read:
+            if not content_end <= tar.offset < num_read:
                 raise tarfile.ReadError("no end of the package follows")
     except tarfile.TarError as error:
         file.note_damage(str(error))

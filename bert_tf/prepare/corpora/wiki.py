@@ -45,7 +45,7 @@ _ELEMENTS = ("page",), "mediawiki"
 _EXTRACTED_MARK = re.compile(r"(Section|BULLET)::::(?:- *|[0-9]+\. *)?")
 # Roughly, in real dumps.
 _TEXT_PER_PACKED_BYTE = 4
-# A hundred pages of the 2 MiB that MediaWiki allows are less.
+# Unpacked: a stream holds a hundred pages, for each of which MediaWiki allows 2 MiB.
 _LARGEST_STREAM_BYTES = 8 * text_files.LARGEST_DOCUMENT_BYTES
 
 
@@ -111,7 +111,7 @@ def clean_part(part: bytes | Stream, *, namespaces: Namespaces = KNOWN_NAMESPACE
     with contextlib.suppress(OSError):  # of a damaged stream, which then is not at its end
         text = decompressor.decompress(part.packed, _LARGEST_STREAM_BYTES)
     if len(text) == _LARGEST_STREAM_BYTES:
-        raise xml_files.stream_too_large(part.path, part.start, _LARGEST_STREAM_BYTES)
+        raise xml_files.stream_too_large(part.path, part.start, f"{_LARGEST_STREAM_BYTES:,} bytes unpacked")
     cutter = Cutter(part.path, *_ELEMENTS, is_inside=part.start > 0)
     pages = [*(element.xml for element in cutter.cut(text)), cutter.incomplete_element()]
     results: list[Cleaned] = [clean(page, namespaces) for page in pages if page.strip()]

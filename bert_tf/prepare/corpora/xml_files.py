@@ -72,13 +72,13 @@ def streams(path: Path, start: int) -> Iterator[Stream]:
                 yield Stream(path, start, buffer[: following.start()])
                 start, buffer, search_from = start + following.start(), buffer[following.start() :], 1
             if len(buffer) > text_files.LARGEST_DOCUMENT_BYTES:
-                raise stream_too_large(path, start, text_files.LARGEST_DOCUMENT_BYTES)
+                raise stream_too_large(path, start, f"{text_files.LARGEST_DOCUMENT_BYTES:,} bytes")
 
 
-def stream_too_large(path: Path, start: int, num_bytes: int) -> UserError:
+def stream_too_large(path: Path, start: int, limit: str) -> UserError:
     return UserError(
-        f"{path}, byte {start:,}: a bzip2 stream of more than {num_bytes:,} bytes, though the file begins with small "
-        "ones: unpack it with bzip2 -dk, and move the .bz2 away"
+        f"{path}, byte {start:,}: a bzip2 stream of more than {limit}, though the file begins with small ones: "
+        "unpack it with bzip2 -dk, and move the .bz2 away"
     )
 
 
