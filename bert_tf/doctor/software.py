@@ -83,7 +83,7 @@ def examine_horovod() -> Findings:
     names = ", ".join(itertools.compress(("NCCL", "MPI", "Gloo"), (nccl, mpi, gloo)))
     remedy = (
         "without NCCL gradients go by way of the CPU, slowly: "
-        f"{SETUP} builds it with NCCL where nvcc and libnccl-dev are; NVIDIA's container has it"
+        f"{SETUP} builds it with NCCL where CUDA 12's nvcc and nccl.h are (docs/clusters.md); NVIDIA's container has it"
     )
     yield judge(nccl or count_gpus(os.environ) < 2, f"{version} with {names}", remedy, WARNING)
     for library in ("gloo",) * gloo + ("mpi",) * (mpi and shutil.which("mpirun") is not None):
