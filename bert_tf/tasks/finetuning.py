@@ -6,12 +6,12 @@ import abc
 import dataclasses
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, ClassVar, NamedTuple
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import write_text
+from bert_tf.base.files import atomic_file
 from bert_tf.bert_config import BertConfig
 from bert_tf.interchange.heads import Head
 from bert_tf.memory.plan import Workload
@@ -63,13 +63,13 @@ class Conclusion(NamedTuple):
     """The results for one file, from the model's outputs.
 
     Attributes:
-      files: texts to be written into the run folder, by file name.
+      files: texts to be written into the run folder, by file name; each in parts, of which only one need be in memory.
       file_description: what the first of `files` holds, in a few words.
       notes: lines to be shown.
       scores: by name; empty if the right answers are not known, or no scores are asked for.
     """
 
-    files: Mapping[str, str] = {}
+    files: Mapping[str, Iterable[str]] = {}
     file_description: str = ""
     notes: Sequence[str] = ()
     scores: Mapping[str, float] = {}
@@ -349,8 +349,10 @@ class FinetuningTask(Task):
         scores: dict[str, float] = {}
         for use in [use for use in self.files if use != TRAIN]:
             predicted, conclusion = self._conclude(predictor, use, update)
-            for name, text in conclusion.files.items():
-                write_text(telemetry.run_folder / name, text)
+            with predictor.workers.keep_alive():
+                for name, parts in conclusion.files.items():
+                    with atomic_file(telemetry.run_folder / name) as file:
+                        file.writelines(part.encode("utf-8") for part in parts)
             lines = predicted.describe_speed()
             if conclusion.files:
                 lines.append(f"{conclusion.file_description}: {telemetry.run_folder / next(iter(conclusion.files))}")

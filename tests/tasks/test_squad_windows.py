@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from bert_tf.tasks.squad.decode import DecodeSettings, decode
 from bert_tf.tasks.squad.examples import Answer, Example
 from bert_tf.tasks.squad.features import FeatureSettings, best_windows, count_unreachable, make_windows, window_spans
+from bert_tf.tasks.squad.task import SquadTask
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from bert_tf.text.wordpiece import FullTokenizer
 from tests.refusals import refused
@@ -160,6 +162,11 @@ def test_answers_agree_with_hugging_face(golden, version_2):
         assert len(decoded.nbest[question_id]) == len(entries)
         for found, entry in zip(decoded.nbest[question_id], entries):
             assert found == pytest.approx(entry, abs=1e-8)  # the file holds 9 places
+    task = SquadTask({}, FeatureSettings(**GOLDEN["settings"]), settings, wants_scores=False)
+    task.contents, task.rows = {"predict": examples}, {"predict": features}
+    files = {name: list(parts) for name, parts in task.conclude("predict", golden_logits(features)).files.items()}
+    assert "".join(files["nbest_predictions.json"]) == json.dumps(decoded.nbest, indent=4) + "\n"
+    assert 1 < max(map(len, files["nbest_predictions.json"])) < 200  # written in parts, as it may be large
 
 
 def logits_for(features, start, end, score=5.0):

@@ -74,7 +74,7 @@ class ChoiceTask(FinetuningTask):
         if labels_F is not None:
             columns["label"] = labels_F
         columns.update(enumerate(shown_probabilities(scores_FxN)))
-        files = {"predictions.tsv": tsv([columns, *zip(*columns.values())])}
+        files = {"predictions.tsv": [tsv([columns, *zip(*columns.values())])]}
         file_description = f"choices for {len(chosen_F):,} questions"
         if labels_F is None:
             return Conclusion(files, file_description, ["not scored: not all right choices are known"])

@@ -14,7 +14,8 @@ import functools
 import itertools
 import re
 import shlex
-from collections.abc import Collection, Iterable, Sequence
+import sys
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -76,16 +77,15 @@ def read_sentences(
         records: Iterable[Any] = json_objects(path)
         parse = functools.partial(_parse_json, fields_of_tags=kind.fields, label_names=label_names, unread=unread)
     else:
-        lines = [(number, line.rstrip("\r\n")) for number, line in decoded_lines(path)]
-        records = (list(block) for is_break, block in itertools.groupby(lines, _is_break) if not is_break)
-        form = _find_form(lines)
+        records = (list(block) for is_break, block in itertools.groupby(_lines(path), _is_break) if not is_break)
+        form = _find_form(_lines(path))
         if form.num_columns > 2 and not (form.is_treebank or kind.has_scheme):
             raise UserError(
                 f"{path}, line {form.line}: {form.num_columns} columns, of which each but the first may be the label: "
                 f"keep two, such as by cut -f1,2 {shlex.quote(path.name)} > OUT, or write CoNLL-U"
             )
         parse = functools.partial(_parse_columns, form=form, kind=kind, comments=comments)
-    sentences: list[list[_Token]] = []
+    texts, labels = list[list[str]](), list[list[str]]()
     first_lines: dict[str | None, int] = {}  # valid label -> the line where it first occurs
     for record in records:
         try:
@@ -97,17 +97,18 @@ def read_sentences(
         except ValueError as error:
             bad.add(str(error))
         else:
-            sentences += [tokens] if tokens else []  # a block of comments has no tokens
-    if not sentences:
+            if tokens:  # a block of comments has none
+                # Interned, since a text has far fewer distinct tokens than tokens.
+                texts.append([sys.intern(token.text) for token in tokens])
+                labels.append([sys.intern(str(token.label)) for token in tokens])
+    if not texts:
         raise UserError(f"{path} holds no sentence that can be used; {NAME_A_FILE}")
     has_labels = None not in first_lines
-    _check_columns(path, sentences, has_labels)
+    _check_columns(path, texts, has_labels)
     if needs_labels and not has_labels:
         raise UserError(f"{path} has tokens without labels; training and --mode=eval need a label for each")
-    texts = [[token.text for token in tokens] for tokens in sentences]
-    labels = [[str(token.label) for token in tokens] for tokens in sentences] if has_labels else None
-    scheme = find_scheme(labels) if labels and kind.has_scheme else None
-    if labels and kind.has_scheme and not scheme:
+    scheme = find_scheme(labels) if has_labels and kind.has_scheme else None
+    if has_labels and kind.has_scheme and not scheme:
         mixed = ", ".join(
             f"{label!r} in line {line}" for label, line in first_lines.items() if str(label)[0] in "ESMLU"
         )
@@ -115,15 +116,15 @@ def read_sentences(
     commented = comments and f"{len(comments):,} line(s) that begin with # are comments, the first is {comments[0]}"
     size = f"{len(texts):,} sentences, {sum(map(len, texts)):,} tokens" + (f", labels by {scheme}" if scheme else "")
     notes = notes_on_file(path, bad.describe(), unread.describe(), commented or "", size)
-    return Sentences(path, texts, labels, scheme, notes)
+    return Sentences(path, texts, labels if has_labels else None, scheme, notes)
 
 
-def _check_columns(path: Path, sentences: list[list[_Token]], has_labels: bool) -> None:
+def _check_columns(path: Path, sentences: list[list[str]], has_labels: bool) -> None:
     """Raises `UserError` if what was read are no tokens: numbers, words left out, or the lines of another table.
 
     Numbers are the first column in GermEval's files, in columns cut from CoNLL-U (3-4: a range), and of pandas' index.
     """
-    texts = [token.text for tokens in sentences for token in tokens]
+    texts = [text for tokens in sentences for text in tokens]
     if len(texts) > len(sentences) and all(map(_NUMBER.fullmatch, texts)):
         raise UserError(
             f"{path}: the first column numbers the tokens, and must hold them; keep the columns of tokens and labels, "
@@ -165,9 +166,14 @@ class _Form(NamedTuple):
     is_treebank: bool  # CoNLL-U
 
 
-def _find_form(lines: Sequence[tuple[int, str]]) -> _Form:
-    content = [line for line in lines if not _is_break(line)] or [(0, "")]
-    number, text = next((line for line in content if not line[1].startswith(_COMMENT)), content[0])
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    return ((number, line.rstrip("\r\n")) for number, line in decoded_lines(path))
+
+
+def _find_form(lines: Iterable[tuple[int, str]]) -> _Form:
+    content = (line for line in lines if not _is_break(line))
+    first = next(content, (0, ""))
+    number, text = next((line for line in itertools.chain([first], content) if not line[1].startswith(_COMMENT)), first)
     columns = _columns(text, has_tabs := "\t" in text)
     is_treebank = has_tabs and len(columns) == _TREEBANK_COLUMNS and bool(_NUMBER.fullmatch(columns[0]))
     return _Form(number, has_tabs, len(columns), is_treebank)

@@ -144,7 +144,7 @@ class EntityTask(FinetuningTask):
         logits_KxC = rows.token_logits(outputs[0])
         predicted = iter(self.labels_of(rows, logits_KxC))
         labels = [list(itertools.islice(predicted, len(tokens))) for tokens in sentences.tokens]
-        files = {"predictions.tsv": "".join(_prediction_lines(sentences, labels))}
+        files = {"predictions.tsv": _prediction_lines(sentences, labels)}
         file_description = f"labels of {len(rows.rows_W):,} tokens"
         if not sentences.labels:
             return Conclusion(files, file_description, ["not scored: the tokens come without labels"])

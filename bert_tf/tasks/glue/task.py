@@ -139,7 +139,7 @@ class GlueTask(FinetuningTask):
         if kind == PREDICT:
             name = "test_results.tsv" if part in ("", self.task.parts[0]) else f"test_results_{part}.tsv"
             text = describe_predictions(self.task, self.contents[use].indices, logits_FxC)
-            return Conclusion({name: text}, f"predictions for {len(logits_FxC):,} rows")
+            return Conclusion({name: [text]}, f"predictions for {len(logits_FxC):,} rows")
         scores = score(self.task, logits_FxC, self.rows[use].labels_F)
         return Conclusion(scores={f"{part}_{name}" if part else name: value for name, value in scores.items()})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -137,7 +138,8 @@ class SquadTask(FinetuningTask):
         answers: dict[str, Any] = {"predictions.json": decoded.predictions, "nbest_predictions.json": decoded.nbest}
         if is_version_2:
             answers["null_odds.json"] = decoded.null_odds
-        files = {name: json.dumps(content, indent=4) + "\n" for name, content in answers.items()}
+        as_json = json.JSONEncoder(indent=4).iterencode
+        files = {name: itertools.chain(as_json(content), ["\n"]) for name, content in answers.items()}
         description = f"answers to {len(questions):,} questions"
         if self.wants_scores is False:
             return Conclusion(files, description, ["not scored: --noeval"])

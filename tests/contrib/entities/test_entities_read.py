@@ -2,6 +2,7 @@
 
 import functools
 import json
+import tracemalloc
 
 import pytest
 
@@ -201,3 +202,15 @@ def test_a_line_says_what_was_found(tmp_path):
     broken = "IOB2 (10 entities, 1 of them not by its rules, read as conlleval does)"
     about = read(tmp_path, columns() + "\na\tO\nb\tI-T\n").notes
     assert about == f"{tmp_path / 'train.tsv'}: 5 sentences, 27 tokens, labels by {broken}"
+
+
+def test_a_long_file_takes_few_bytes_a_token(tmp_path):
+    """Two references, to a token and its label; a text of its own for each would take 50 bytes more."""
+    text = "and\tO\nso\tO\non\tO\n\n" * 5000
+    tracemalloc.start()
+    try:
+        sentences = read(tmp_path, text)
+        assert tracemalloc.get_traced_memory()[1] < 120 * 15000
+    finally:
+        tracemalloc.stop()
+    assert sentences.notes.startswith(f"{tmp_path / 'train.tsv'}: 5,000 sentences, 15,000 tokens")
