@@ -57,6 +57,8 @@ for name in $names SHARDS DO_LOWER_CASE "${proxies[@]}"; do
       # The folder of a checkpoint or a vocabulary: configuration and tokenizer lie beside them, and a checkpoint may be
       # named without its files' endings.
       [[ "$name" == *_DIR || -d "$path" ]] || mounted=$(dirname -- "$path")
+      # In the cache of Hugging Face's hub a snapshot's files are links to files beside the snapshots.
+      [[ "$mounted" != */models--*/snapshots/* ]] || mounted=${mounted%/snapshots/*}
       [[ -e "$mounted" && ("$name" != *_FILE || -e "$path") ]] || fail "$name=${!name}: there is no such file or folder"
       add_mount "$name=" "$mounted" "$mounted"
       variables+=(-e "$name=$path")
