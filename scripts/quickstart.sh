@@ -84,7 +84,7 @@ if [[ -n "$corpus$squad$vocab_file" ]]; then
 fi
 results=$(absolute "$results")
 { mkdir -p -- "$results" && [[ -w "$results" ]]; } 2>/dev/null ||
-  fail "$results cannot be written to by user $(id -un 2>/dev/null || id -u); allow it, or mount another folder in a container"
+  fail "$results cannot be written to by user $(id -u); allow it, or mount another folder in a container"
 export BERT_PREP_WORKING_DIR="$results/data"
 unset DATA_DIR
 

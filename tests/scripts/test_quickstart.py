@@ -111,7 +111,7 @@ def test_a_dump_is_known_by_its_name(checkout, name):
 def test_a_results_folder_that_cannot_be_written(checkout):
     (checkout / "results").touch()
     line = refusal(quickstart(checkout))
-    assert line.startswith(f"error: {checkout / 'results/quickstart'} cannot be written to by user ")
+    assert line.startswith(f"error: {checkout / 'results/quickstart'} cannot be written to by user {os.getuid()};")
 
 
 def test_books_are_told_from_other_text(tmp_path):
