@@ -91,7 +91,7 @@ CALLS = {
         (SMALL, "LAUNCHER=none", "error: LAUNCHER=none starts one process, but num_gpus is 2"),
         (SMALL, "LAUNCHER=mpirun CONTAINER_IMAGE=x", "error: LAUNCHER=mpirun: only srun starts ranks in CONTAINER_IMAGE"),
         (SMALL, "RESULTS_DIR=/dev/null/x", "error: RESULTS_DIR=/dev/null/x: /dev/null is a file, and must be"),
-        (SMALL, "RESULTS_DIR=/r[1]", r"error: RESULTS_DIR=/r\[1\]: TensorFlow cannot read .* has \[ \] .* rename the folder"),
+        (SMALL, "RESULTS_DIR=/tmp/r[1]", r"error: RESULTS_DIR=/tmp/r\[1\]: TensorFlow cannot .* has \[ \] .* rename"),
         (SMALL, "INIT_CHECKPOINT=base", r"error: bert_model \(position 15\) is tiny, .* 2 .* 128, but .* 12 "),
         (SMALL, "EARLY_STOPPING=2", "error: phase 1, of 18 updates: early_stopping=2 counts evaluations: give eval_steps, too"),
         (SMALL, "MASKED_LM_PROB=0.3", "error: MASKED_LM_PROB=0.3: 38 of 128 tokens, but phase 1 has 20 predictions; give"),
