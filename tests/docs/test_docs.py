@@ -37,7 +37,7 @@ FORM = re.compile(r"<[a-z]\w*>|\[[\w-]+(\|\w+)*\]|(^|[ =/])\.\.\.|\bNAME\b")
 PROMPT = re.compile(r"^\w*\$ ", re.MULTILINE)
 # What is called and cannot be tried here: it needs other programs, packages, a registry, a cluster.
 NEEDS = ("apptainer", "docker", "jupyter", "make", "openssl", "onnx/bin/pip", "onnx/bin/python", ".venv/bin/dask")
-COREUTILS = ("basename", "cut", "grep", "sort", "uniq", "shuf")
+COREUTILS = ("basename", "cut", "grep", "mkdir", "sort", "uniq", "shuf")
 # `python -m` of other people's packages.
 MODULES_OF_OTHERS = ("pip", "pytest", "venv")
 RECORDER = """#!/bin/sh
